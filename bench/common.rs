@@ -1,5 +1,6 @@
 //! Shared by the commands: flags, processes under test, TLS, output and errors.
 
+pub(crate) mod driver;
 pub(crate) mod error;
 pub(crate) mod output;
 pub(crate) mod server;

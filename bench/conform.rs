@@ -1,10 +1,9 @@
 //! `conform` checks a client library against scripted servers.
 //!
-//! A small program in the language of the library executes the commands of the [`driver`]. Each [case](cases) starts the
+//! A small program in the language of the library executes the commands of the [driver](crate::common::driver). Each [case](cases) starts the
 //! program and its own [servers](server), and checks one rule of docs/reference/client-protocol.md.
 
 mod cases;
-mod driver;
 mod server;
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};

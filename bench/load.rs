@@ -10,12 +10,14 @@ pub(crate) mod connection;
 pub(crate) mod generator;
 pub(crate) mod measurement;
 pub(crate) mod options;
+mod renewals;
 pub(crate) mod run;
 pub(crate) mod workload;
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
     num::NonZeroU32,
+    time::Duration,
 };
 
 use serde::Serialize;
@@ -24,12 +26,14 @@ use crate::{
     common::{
         error::Error,
         output::{Machine, arguments, json, millis, note, print, progress},
+        seconds,
         server::Interrupt,
     },
     load::{
         connection::{Dialer, find_master, follow_to_master},
         measurement::{Filled, Measurement},
         options::{Common, Options, warning},
+        renewals::Renewals,
         run::{Crowd, run},
     },
 };
@@ -64,6 +68,14 @@ pub(crate) struct LoadArgs {
     /// The process id of the server, on this machine. Adds its CPU time per request and its memory to the result.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
+    /// Measure instead how one client renews this number of leases, of as many resources: by a stream of renewals with
+    /// nothing, 1 % and everything changed, by GetCapacity with 1,000 entries, and by idle clients of the library. Needs
+    /// --server-pid. The refresh interval must be 5 s and min_request_interval 0.
+    #[arg(long, value_name = "N", requires = "server_pid", conflicts_with_all = ["json", "resources", "clients"])]
+    renew: Option<NonZeroU32>,
+    /// With --renew: the time for which an idle client is measured, in seconds.
+    #[arg(long, default_value = "30", value_name = "S", value_parser = seconds)]
+    idle: Duration,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -76,6 +88,9 @@ Examples:
 
   # How long do clients wait at 20,000 requests a second, some of them leaving and new ones coming?
   leaseway-bench load --target 127.0.0.1:5100 --rate 20000 --churn 1 --seconds 30
+
+  # What does it cost a gateway and its server to renew 100,000 leases?
+  leaseway-bench load --target 127.0.0.1:5100 --renew 100000 --server-pid \"$(pgrep -x leaseway)\"
 
   # A million clients, all with a lease before it begins; resources whose leases last for minutes are best:
   leaseway-bench load --target 127.0.0.1:5100 --clients 1000000 --fill --server-pid \"$(pgrep -x leaseway)\"";
@@ -107,6 +122,11 @@ pub(crate) struct LoadReport {
 pub(crate) fn main(args: &LoadArgs) -> Result<(), Error> {
     args.common.check(args.resources)?;
     let interrupt = Interrupt::watch()?;
+    if let (Some(leases), Some(server_pid)) = (args.renew, args.server_pid) {
+        let (target, prefix) = (resolve(&args.target[0])?, args.common.resource_prefix());
+        let (seconds, idle) = (args.common.seconds, args.idle);
+        return Renewals { target, server_pid, leases, prefix, seconds, idle }.run(&interrupt);
+    }
     let dialer = Dialer::new(args.common.tls.client()?);
     let options = Options {
         targets: targets(args, &dialer)?,

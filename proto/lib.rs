@@ -74,6 +74,12 @@ pub mod push {
     include!("generated/leaseway.push.v1.rs");
 }
 
+/// `package leaseway.session.v1`: renewal by a stream.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
+pub mod session {
+    include!("generated/leaseway.session.v1.rs");
+}
+
 /// `package leaseway.status.v1`: status reports of a server.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod status {

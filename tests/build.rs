@@ -1,7 +1,7 @@
 //! Tests of third-party programs run if an environment variable has the program's path. For example,
 //! `LEASEWAY_TEST_ENVOY` sets `cfg(envoy)`; without it the tests with Envoy are ignored. `.ci/run` sets all variables.
 
-const GATES: [&str; 11] = [
+const GATES: [&str; 13] = [
     "chromium",
     "cxx",
     "doorman",
@@ -12,6 +12,8 @@ const GATES: [&str; 11] = [
     "namespaces",
     "otlp",
     "python",
+    "python_client",
+    "ratelimit",
     "schemathesis",
 ];
 

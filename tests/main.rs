@@ -29,6 +29,7 @@ mod harness {
     pub(crate) mod prometheus;
     pub(crate) mod push;
     pub(crate) mod quotas;
+    pub(crate) mod ratelimit;
     pub(crate) mod raw;
     pub(crate) mod rls;
     pub(crate) mod server;

@@ -3,19 +3,14 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs::File,
-    io::{BufRead as _, BufReader},
-    path::Path,
     time::Instant,
 };
 
 use leaseway_client::LeaseChange;
 use serde::{Deserialize, Serialize};
 
-use crate::common::error::Error;
-
-/// A change: from `at_us` on, the client believes that it may use `capacity`. One line of a trace file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A change: from `at_us` on, the client believes that it may use `capacity`.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LeaseRecord {
     /// Microseconds on the machine's monotonic clock, which is the same for all processes.
     pub(crate) at_us: u64,
@@ -71,25 +66,6 @@ impl MachineClock {
         };
         entries.into_iter().map(trace).collect()
     }
-}
-
-/// Appends the traces in a file.
-pub(crate) fn read(file: &Path, traces: &mut Vec<LeaseRecord>) -> Result<(), Error> {
-    let failed = || Error::io(format!("read {}", file.display()));
-    for (number, line) in BufReader::new(File::open(file).map_err(failed())?).lines().enumerate() {
-        let line = line.map_err(failed())?;
-        let wrong = |why| Error::Usage(format!("{}, line {}: {why}", file.display(), number + 1));
-        traces.push(parse(&line).map_err(wrong)?);
-    }
-    Ok(())
-}
-
-fn parse(line: &str) -> Result<LeaseRecord, String> {
-    let trace: LeaseRecord = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    if trace.capacity.is_nan() || trace.capacity < 0.0 {
-        return Err(format!("capacity: is {}, expected a number that is not below 0", trace.capacity));
-    }
-    Ok(trace)
 }
 
 /// Adds up traces by resource. Returns the resources in the order of their names. `limits` has the times at which the
@@ -220,26 +196,6 @@ mod tests {
         let other = LeaseRecord { resource: "s".into(), ..trace(1, "a", 70.0) };
         let all = account(vec![trace(0, "a", 70.0), other], &[(0, 100.0)]);
         assert!(all.iter().all(|(_, sum)| sum.over_us == 0) && all.len() == 2);
-    }
-
-    /// Lines of the Python clients are input. A corrupted line is refused with a reason, or can be added up.
-    #[test]
-    fn corrupted_lines_are_refused_with_a_reason() {
-        let seed = br#"{"at_us":1000,"client":"a","resource":"r","capacity":2.5}"#;
-        bolero::check!().with_iterations(20_000).for_each(|changes: &[u8]| {
-            let mut bytes = seed.to_vec();
-            for change in changes.chunks_exact(2) {
-                let at = usize::from(change[0]) % bytes.len();
-                bytes[at] = change[1];
-            }
-            match parse(&String::from_utf8_lossy(&bytes)) {
-                Ok(line) => {
-                    let later = LeaseRecord { at_us: line.at_us.saturating_add(5), capacity: 0.0, ..line.clone() };
-                    assert_eq!(account(vec![line, later], &[(0, 100.0)]).len(), 1);
-                }
-                Err(why) => assert!(!why.is_empty()),
-            }
-        });
     }
 
     fn change(asked_us: u64, stored_us: Option<u64>, capacity: f64) -> CapacityChange {

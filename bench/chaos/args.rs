@@ -66,9 +66,9 @@ pub(crate) struct ChaosArgs {
     /// The length of leases, in whole seconds.
     #[arg(long, default_value = "5", value_name = "S", value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) lease: u32,
-    /// Add clients of the Python package, run by this interpreter, in which the package `leaseway` must be installed.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) python: Option<PathBuf>,
+    /// Add clients in other languages: run by this command, which `conform` could drive, too. May be repeated.
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) driver: Vec<String>,
     /// The `--timing` of the servers. [default: one-site, several-sites and 1000,3000,5000 in turn, each for two seeds]
     #[arg(long, value_name = "TIMING")]
     pub(crate) timing: Option<PeerTiming>,
@@ -218,10 +218,10 @@ impl ChaosArgs {
         if let Some(faults) = faults {
             flag("keep-faults", faults.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         }
-        let python = self.python.as_ref().map(|path| path.display().to_string());
-        for (name, value) in [("plant", &self.plant), ("server", &self.server), ("python", &python)] {
+        for (name, value) in [("plant", &self.plant), ("server", &self.server)] {
             value.iter().for_each(|value| flag(name, value.clone()));
         }
+        self.driver.iter().for_each(|command| flag("driver", command.clone()));
         shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()
     }
 }

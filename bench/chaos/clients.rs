@@ -1,9 +1,9 @@
 //! Clients. Each records the capacity that it believes it may use.
 
+pub(crate) mod driven;
 pub(crate) mod library;
 pub(crate) mod operators;
 pub(crate) mod pairs;
-pub(crate) mod python;
 pub(crate) mod raw;
 
 use std::ops::Range;

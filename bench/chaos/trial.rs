@@ -13,7 +13,7 @@ use crate::{
     chaos::{
         accounting::{Accounting, CapacityChange, LeaseRecord, MachineClock, account, limits, may_be_in_force},
         args::{ChaosArgs, FIRST_CAPACITY},
-        clients::{SCARCE, library::LibraryClients, operators::Operators, pairs::Pairs, python::PythonClients},
+        clients::{SCARCE, driven::DrivenClients, library::LibraryClients, operators::Operators, pairs::Pairs},
         cluster::Cluster,
         faults::{Applied, FaultInjector, FaultOutcome, deceives_legacy_clients, packets::PacketCounts},
         gateway::{
@@ -90,7 +90,7 @@ struct Trial<'a> {
     args: &'a ChaosArgs,
     interrupt: &'a Interrupt,
     injector: FaultInjector<'a>,
-    python: Option<PythonClients>,
+    driven: DrivenClients,
 }
 
 /// The observations of a run.
@@ -136,11 +136,11 @@ impl<'a> Trial<'a> {
         let gateway = Gateway::open(&cluster, seed, handle)?;
         let envoys = Envoys::gather(gateway.rlqs, FIRST_CAPACITY, seed, &cluster, lease_trace, handle)?;
         let routes = Routes::gather(args, seed, gateway.rls, &cluster, handle)?;
-        let python = args.python.as_deref().map(|python| PythonClients::start(python, &cluster, seed)).transpose()?;
+        let driven = DrivenClients::gather(&args.driver, &cluster, seed, handle)?;
         let addresses: Vec<_> = cluster.peers.iter().map(|peer| peer.grpc).collect();
         let masters = MasterWatch::start(&cluster.transport()?, &addresses)?;
         let injector = FaultInjector::new(args, cluster, clients, gateway, envoys, routes, masters);
-        Ok(Trial { args, interrupt, injector, python })
+        Ok(Trial { args, interrupt, injector, driven })
     }
 
     /// Waits until all clients are served. Fails if they are not, although no fault was injected, or if a server with a
@@ -160,7 +160,7 @@ impl<'a> Trial<'a> {
                  cargo build -p leaseway --features planted"
             )));
         }
-        self.python.as_ref().map_or(Ok(()), PythonClients::check)
+        Ok(())
     }
 
     /// Starts the probes: pairs of clients that reveal forgotten leases, and operators whose calls must be
@@ -189,7 +189,7 @@ impl<'a> Trial<'a> {
             }
             if checked.elapsed() >= CHECK_INTERVAL {
                 checked = Instant::now();
-                if !self.injector.cluster.complaints().is_empty() {
+                if !self.injector.cluster.complaints().is_empty() || self.driven.has_failed() {
                     return Ok(());
                 }
             }
@@ -217,7 +217,7 @@ impl<'a> Trial<'a> {
         loop {
             self.interrupt.sleep_until(Instant::now() + SETTLE_POLL_INTERVAL, || {})?;
             let Some(complaint) = self.complaint() else { return Ok((began.elapsed(), None)) };
-            let has_ended = self.injector.cluster.peers.iter().any(|peer| !peer.runs());
+            let has_ended = self.driven.has_failed() || self.injector.cluster.peers.iter().any(|peer| !peer.runs());
             if has_ended || began.elapsed() > self.args.patience {
                 return Ok((began.elapsed(), Some(complaint)));
             }
@@ -226,10 +226,10 @@ impl<'a> Trial<'a> {
 
     fn complaint(&self) -> Option<String> {
         let clients = self.injector.clients.complaint(self.capacity(), SERVED);
-        let complaint =
-            clients.or_else(|| self.injector.envoys.complaint()).or_else(|| self.injector.routes.complaint());
-        if complaint.is_some() {
-            return complaint;
+        let FaultInjector { envoys, routes, .. } = &self.injector;
+        let complaints = [clients, envoys.complaint(), routes.complaint(), self.driven.complaint()];
+        if let Some(complaint) = complaints.into_iter().flatten().next() {
+            return Some(complaint);
         }
         if self.injector.is_applying() {
             return Some("an operator's command is still running".to_owned());
@@ -288,13 +288,15 @@ impl<'a> Trial<'a> {
         } = self.injector;
         violations.extend(cluster.complaints());
         violations.extend(gateway.complaint());
-        let of_python = self.python.map_or(Ok(Vec::new()), PythonClients::leave);
+        let (of_driven, failures) = runtime.block_on(self.driven.leave());
+        violations.extend(failures);
         let calls = runtime.block_on(operators.leave());
         let tallies = runtime.block_on(routes.close());
         let starts_us = gateway.starts.iter().map(|start| clock.us(*start)).collect();
         let of_envoys = runtime.block_on(envoys.close());
         let assignments = assignments(&of_envoys);
         let mut entries = runtime.block_on(clients.leave());
+        entries.extend(of_driven);
         entries.extend(of_envoys);
         entries.extend(runtime.block_on(gateway.close()));
         entries.extend(pairs.records());
@@ -304,11 +306,7 @@ impl<'a> Trial<'a> {
         let nodes = cluster.nodes.clone();
         drop(cluster);
         entries.extend(lease_trace.take());
-        let mut traces = clock.traces(entries);
-        match of_python {
-            Ok(of_python) => traces.extend(of_python),
-            Err(error) => violations.push(format!("the Python clients: {error}")),
-        }
+        let traces = clock.traces(entries);
         let applied = applied.lock().unwrap_or_else(PoisonError::into_inner);
         let change = |applied: &Applied| CapacityChange {
             asked_us: clock.us(applied.asked),

@@ -8,10 +8,8 @@ use std::{pin::Pin, time::Instant};
 
 use tokio::time::{Duration, sleep};
 
-use super::{
-    driver::{Driver, Outcome},
-    server::{Received, Script, ScriptedServer},
-};
+use super::server::{Received, Script, ScriptedServer};
+use crate::common::driver::Driver;
 
 /// The time limit of a condition that must become true.
 const DEADLINE: Duration = Duration::from_secs(40);
@@ -19,6 +17,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The resource of most cases.
 const RESOURCE: &str = "r";
+
+/// Why a case failed.
+type Outcome = Result<(), String>;
 
 type CaseFuture = Pin<Box<dyn Future<Output = Outcome>>>;
 
@@ -90,7 +91,7 @@ impl Kit {
     /// Starts a client of these servers.
     async fn client(&self, servers: &[&ScriptedServer], mode: &str) -> Result<Driver, String> {
         let addresses: Vec<String> = servers.iter().map(|server| server.address()).collect();
-        let mut driver = Driver::start(&self.command)?;
+        let mut driver = Driver::start(&self.command, &[])?;
         driver.expect_ok(&format!("open client-1 {} {mode}", addresses.join(","))).await?;
         Ok(driver)
     }

@@ -259,6 +259,7 @@ impl Capacity for Service {
             is_master: Some(true),
             endpoint: lock(&self.0.endpoints).clone(),
             term: Some(1),
+            renews_by_stream: None,
         }))
     }
 

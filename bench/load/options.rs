@@ -59,6 +59,10 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    pub(crate) fn resource_prefix(&self) -> &str {
+        &self.resource_prefix
+    }
+
     pub(crate) fn duration(&self) -> Duration {
         self.warmup + self.seconds
     }

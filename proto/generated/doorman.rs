@@ -246,9 +246,28 @@ pub struct ServerCapacityResourceRequest {
     /// As in ResourceRequest.
     #[prost(message, optional, tag = "104")]
     pub had: ::core::option::Option<Lease>,
+    /// The demand in each group, if the parent's settings group clients. Then `wants` are the same in total.
+    #[prost(message, repeated, tag = "105")]
+    pub group: ::prost::alloc::vec::Vec<GroupDemand>,
     /// BUDGET: start of the period in which `outstanding` was spent, in Unix seconds.
-    #[prost(int64, optional, tag = "105")]
+    #[prost(int64, optional, tag = "106")]
     pub period: ::core::option::Option<i64>,
+}
+/// The demand of a group of clients below a child node.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupDemand {
+    /// Path of the group, such as `acme/web`. Empty: the node's master is new, and the groups of these clients are unknown
+    /// until they ask.
+    #[prost(string, optional, tag = "1")]
+    pub group: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "2")]
+    pub wants: ::prost::alloc::vec::Vec<PriorityBandAggregate>,
+    /// As in ServerCapacityResourceRequest.
+    #[prost(message, repeated, tag = "3")]
+    pub minimums: ::prost::alloc::vec::Vec<PriorityBandAggregate>,
+    /// Capacity that its clients may be using. Shown in status reports; no other effect.
+    #[prost(double, optional, tag = "4")]
+    pub outstanding: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetServerCapacityRequest {
@@ -279,8 +298,59 @@ pub struct ServerCapacityResourceResponse {
     /// The parent's terms for each priority in the request. The child node divides by the same terms.
     #[prost(message, repeated, tag = "100")]
     pub terms: ::prost::alloc::vec::Vec<Terms>,
-    #[prost(message, optional, tag = "101")]
+    /// The child node's part of each group in the request.
+    #[prost(message, repeated, tag = "101")]
+    pub group: ::prost::alloc::vec::Vec<GroupShare>,
+    #[prost(message, optional, tag = "102")]
     pub budget: ::core::option::Option<BudgetLease>,
+}
+/// A child node's part of a group.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupShare {
+    /// As in GroupDemand.
+    #[prost(string, optional, tag = "1")]
+    pub group: ::core::option::Option<::prost::alloc::string::String>,
+    /// What the node's clients of the group are due. The node divides it among them.
+    #[prost(double, optional, tag = "2")]
+    pub capacity: ::core::option::Option<f64>,
+    /// As in ServerCapacityResourceResponse, for the clients of the group.
+    #[prost(message, repeated, tag = "3")]
+    pub terms: ::prost::alloc::vec::Vec<Terms>,
+    /// Set if the group is due less than its clients want.
+    #[prost(message, optional, tag = "4")]
+    pub limit: ::core::option::Option<GroupLimit>,
+}
+/// Why a group is due less than its clients want. Amounts are those of the whole tree.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupLimit {
+    #[prost(double, optional, tag = "1")]
+    pub share: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "2")]
+    pub wants: ::core::option::Option<f64>,
+    /// Path of the group that binds: the same one, or one that contains it.
+    #[prost(string, optional, tag = "3")]
+    pub binding: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(int64, optional, tag = "4")]
+    pub binding_weight: ::core::option::Option<i64>,
+    #[prost(double, optional, tag = "5")]
+    pub binding_share: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "6")]
+    pub binding_wants: ::core::option::Option<f64>,
+    /// One of these is set. The maximum of its rule.
+    #[prost(double, optional, tag = "7")]
+    pub maximum: ::core::option::Option<f64>,
+    /// The minimum of its rule, which is more than its share.
+    #[prost(double, optional, tag = "8")]
+    pub minimum: ::core::option::Option<f64>,
+    /// Its share among the groups of its level.
+    #[prost(message, optional, tag = "9")]
+    pub terms: ::core::option::Option<Terms>,
+    /// The lease of a node between covers only a part of what its groups are due.
+    #[prost(bool, optional, tag = "10")]
+    pub lease: ::core::option::Option<bool>,
+    /// A node between has not reported the group yet.
+    #[prost(bool, optional, tag = "11")]
+    pub unreported: ::core::option::Option<bool>,
 }
 /// The terms by which the demands of one priority are divided. If only `priority` is set, all clients get their wants.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -363,6 +433,9 @@ pub struct DiscoveryResponse {
     /// the same term come from one uninterrupted master lease.
     #[prost(uint64, optional, tag = "101")]
     pub term: ::core::option::Option<u64>,
+    /// Whether this server accepts streams of renewals (leaseway.session.v1). Set by the master.
+    #[prost(bool, optional, tag = "102")]
+    pub renews_by_stream: ::core::option::Option<bool>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedParameter {

@@ -32,6 +32,60 @@ pub struct DiscoveryResponse {
     pub nonce: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeltaDiscoveryRequest {
+    /// Identifies the client.
+    #[prost(message, optional, tag = "1")]
+    pub node: ::core::option::Option<Node>,
+    #[prost(string, tag = "2")]
+    pub type_url: ::prost::alloc::string::String,
+    /// Empty in the first request of a stream: all resources of the type.
+    #[prost(string, repeated, tag = "3")]
+    pub resource_names_subscribe: ::prost::alloc::vec::Vec<
+        ::prost::alloc::string::String,
+    >,
+    #[prost(string, repeated, tag = "4")]
+    pub resource_names_unsubscribe: ::prost::alloc::vec::Vec<
+        ::prost::alloc::string::String,
+    >,
+    /// The resources that the client has from an earlier stream, with their versions. Only in the first request.
+    #[prost(map = "string, string", tag = "5")]
+    pub initial_resource_versions: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// The nonce of the response that this request answers; empty in the first request of a stream.
+    #[prost(string, tag = "6")]
+    pub response_nonce: ::prost::alloc::string::String,
+    /// Why the response was rejected.
+    #[prost(message, optional, tag = "7")]
+    pub error_detail: ::core::option::Option<Status>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeltaDiscoveryResponse {
+    /// For messages only.
+    #[prost(string, tag = "1")]
+    pub system_version_info: ::prost::alloc::string::String,
+    /// New and changed resources.
+    #[prost(message, repeated, tag = "2")]
+    pub resources: ::prost::alloc::vec::Vec<Resource>,
+    #[prost(string, tag = "4")]
+    pub type_url: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub nonce: ::prost::alloc::string::String,
+    /// The names of resources that are gone.
+    #[prost(string, repeated, tag = "6")]
+    pub removed_resources: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Resource {
+    #[prost(string, tag = "1")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub resource: ::core::option::Option<::prost_types::Any>,
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Node {
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
@@ -172,6 +226,38 @@ pub mod aggregated_discovery_service_client {
                 );
             self.inner.streaming(req, path, codec).await
         }
+        /// The same, but responses have only what has changed.
+        pub async fn delta_aggregated_resources(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<
+                Message = super::DeltaDiscoveryRequest,
+            >,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::DeltaDiscoveryResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "envoy.service.discovery.v3.AggregatedDiscoveryService",
+                        "DeltaAggregatedResources",
+                    ),
+                );
+            self.inner.streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -199,6 +285,20 @@ pub mod aggregated_discovery_service_server {
             request: tonic::Request<tonic::Streaming<super::DiscoveryRequest>>,
         ) -> std::result::Result<
             tonic::Response<Self::StreamAggregatedResourcesStream>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the DeltaAggregatedResources method.
+        type DeltaAggregatedResourcesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::DeltaDiscoveryResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The same, but responses have only what has changed.
+        async fn delta_aggregated_resources(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::DeltaDiscoveryRequest>>,
+        ) -> std::result::Result<
+            tonic::Response<Self::DeltaAggregatedResourcesStream>,
             tonic::Status,
         >;
     }
@@ -318,6 +418,60 @@ pub mod aggregated_discovery_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StreamAggregatedResourcesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeltaAggregatedResourcesSvc<T: AggregatedDiscoveryService>(
+                        pub Arc<T>,
+                    );
+                    impl<
+                        T: AggregatedDiscoveryService,
+                    > tonic::server::StreamingService<super::DeltaDiscoveryRequest>
+                    for DeltaAggregatedResourcesSvc<T> {
+                        type Response = super::DeltaDiscoveryResponse;
+                        type ResponseStream = T::DeltaAggregatedResourcesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::DeltaDiscoveryRequest>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AggregatedDiscoveryService>::delta_aggregated_resources(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeltaAggregatedResourcesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -62,6 +62,9 @@ pub struct RateLimitResponse {
     /// Response body for a refused request.
     #[prost(bytes = "vec", tag = "5")]
     pub raw_body: ::prost::alloc::vec::Vec<u8>,
+    /// For later filters and access logs of Envoy.
+    #[prost(message, optional, tag = "6")]
+    pub dynamic_metadata: ::core::option::Option<::prost_types::Struct>,
 }
 /// Nested message and enum types in `RateLimitResponse`.
 pub mod rate_limit_response {

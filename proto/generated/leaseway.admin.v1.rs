@@ -184,6 +184,23 @@ pub struct Forecast {
     /// What has to expire first, and what cannot be predicted, as sentences.
     #[prost(string, repeated, tag = "19")]
     pub sentences: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Groups of clients before and after, in the order of their paths; those with the largest wants, if there are many.
+    #[prost(message, repeated, tag = "20")]
+    pub group: ::prost::alloc::vec::Vec<GroupChange>,
+}
+/// The share of a group of clients.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupChange {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(double, tag = "2")]
+    pub wants: f64,
+    /// Unset if there is no such group before.
+    #[prost(double, optional, tag = "3")]
+    pub before: ::core::option::Option<f64>,
+    /// Unset if there is no such group afterwards.
+    #[prost(double, optional, tag = "4")]
+    pub after: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DueChange {

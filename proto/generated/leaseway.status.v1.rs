@@ -25,7 +25,7 @@ pub struct ExplainResponse {
     #[prost(double, tag = "5")]
     pub free: f64,
     /// The rule that determines its due: wants, unlimited, level, share, each, max, min, minimums, band, units, pool,
-    /// loan_ended or nothing_lent.
+    /// groups, loan_ended or nothing_lent.
     #[prost(string, tag = "6")]
     pub rule: ::prost::alloc::string::String,
     /// The reasons why its lease differs from its due: asks, awaits_supply, unclaimed, learning, unshown, left_out,
@@ -247,6 +247,13 @@ pub struct Resource {
     /// The limit of this resource. Unset if the template sets the capacity.
     #[prost(message, optional, tag = "21")]
     pub limit: ::core::option::Option<ResourceLimit>,
+    /// Groups of clients, in the order of their paths; those with the largest wants, if there are many. Only if the
+    /// request names the resource.
+    #[prost(message, repeated, tag = "22")]
+    pub group: ::prost::alloc::vec::Vec<Group>,
+    /// Number of groups at all levels.
+    #[prost(uint64, tag = "23")]
+    pub groups: u64,
     /// Number of holders that are gateways, and their part of `held`.
     #[prost(uint64, tag = "17")]
     pub gateways: u64,
@@ -254,8 +261,37 @@ pub struct Resource {
     #[prost(double, tag = "18")]
     pub held_by_gateways: f64,
     /// Unset unless the algorithm is BUDGET, and before its first request.
-    #[prost(message, optional, tag = "22")]
+    #[prost(message, optional, tag = "24")]
     pub budget: ::core::option::Option<Budget>,
+}
+/// A group of clients.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Group {
+    /// Such as `acme/web`.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub weight: u32,
+    #[prost(double, tag = "3")]
+    pub minimum: f64,
+    /// Unset: none.
+    #[prost(double, optional, tag = "4")]
+    pub maximum: ::core::option::Option<f64>,
+    /// Others get what the group does not use of its minimum.
+    #[prost(bool, tag = "5")]
+    pub lends: bool,
+    /// What it is due.
+    #[prost(double, tag = "6")]
+    pub share: f64,
+    /// Total wants of its clients.
+    #[prost(double, tag = "7")]
+    pub wants: f64,
+    /// Capacity that its clients may be using.
+    #[prost(double, tag = "8")]
+    pub held: f64,
+    /// Number of clients, or of groups in it.
+    #[prost(uint64, tag = "9")]
+    pub members: u64,
 }
 /// A budget in its current period. `capacity` of its resource is the amount.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

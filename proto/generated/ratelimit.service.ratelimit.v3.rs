@@ -25,6 +25,11 @@ pub struct RateLimitDescriptor {
     pub shadow_mode: bool,
     #[prost(bool, tag = "6")]
     pub detailed_metric: bool,
+    #[prost(bool, tag = "7")]
+    pub quota_mode: bool,
+    /// Is added to the dynamic metadata of answers.
+    #[prost(message, optional, tag = "8")]
+    pub metadata: ::core::option::Option<::prost_types::Struct>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RateLimitPolicy {

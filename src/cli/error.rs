@@ -144,7 +144,9 @@ pub(crate) enum CliError {
     TooManyRedirects { count: usize, last: String },
     #[error("no lease for `{resource}`: {client} sent a request a moment ago and keeps its current lease")]
     TooSoon { resource: String, client: String },
-    #[error("there is no resource `{0}` on this server; the first request for it creates it")]
+    #[error(
+        "there is no resource `{0}` on this server: no client has asked this master for it. After a change of master, clients ask again within their refresh interval"
+    )]
     NoSuchResource(String),
     #[error(
         "the server at {address} knows no client `{client}` of `{resource}`: it has sent no request, or its lease has expired; `leaseway status {resource}` lists the clients; pass --node if `{client}` is a child node"

@@ -9,11 +9,12 @@ mod output;
 mod run;
 mod setup;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Arg, ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use error::CliError;
+use run::gateway::ratelimit_env::{self, Expanded};
 
 /// A request allocates sixteen blocks of memory, most of them in hyper and h2. mimalloc uses less CPU than glibc's
 /// allocator for them.
@@ -174,8 +175,23 @@ fn with_variable(flag: Arg) -> Arg {
     flag.env(&*variable.leak())
 }
 
+/// The words of the command line, with flags for the variables of envoyproxy/ratelimit if they are to be taken over.
+fn words() -> Vec<OsString> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let variables = std::env::vars_os().filter_map(text).collect();
+    match ratelimit_env::expand(std::env::args_os().collect(), &variables) {
+        Ok(Expanded { arguments, without_effect }) => {
+            if !without_effect.is_empty() {
+                output::note(format_args!("variables without an effect here: {}", without_effect.join(", ")));
+            }
+            arguments
+        }
+        Err(error) => command().error(clap::error::ErrorKind::InvalidValue, error).exit(),
+    }
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::from_arg_matches(&command().get_matches());
+    let cli = Cli::from_arg_matches(&command().get_matches_from(words()));
     let outcome = match cli.unwrap_or_else(|error| error.format(&mut command()).exit()).command {
         Command::Serve(serve) => {
             leaseway_process::tether::obey();

@@ -17,7 +17,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{
+    sync::{Notify, futures::Notified},
+    time::Instant,
+};
 
 pub use self::schedule::{Factor, Member, Schedule};
 use crate::session::Capacity;
@@ -92,6 +95,8 @@ pub struct Balancer<B> {
     backends: Box<[B]>,
     state: Mutex<State>,
     retry: Duration,
+    /// Notified after each change of a share or of a pause.
+    changed: Notify,
 }
 
 impl<B> Balancer<B> {
@@ -108,7 +113,7 @@ impl<B> Balancer<B> {
             state.backends.push(BackendState { member, paused: false, failed: false });
             state.settle(index);
         }
-        Balancer { backends: backends.into(), state: Mutex::new(state), retry: RETRY }
+        Balancer { backends: backends.into(), state: Mutex::new(state), retry: RETRY, changed: Notify::new() }
     }
 
     /// Creates a balancer with weights from leases. A backend is not picked before
@@ -142,6 +147,16 @@ impl<B> Balancer<B> {
     pub fn pick_where(&self, mut usable: impl FnMut(&B) -> bool) -> Option<Pick<'_, B>> {
         let index = self.current().schedule.pick_where(|member| usable(&self.backends[member.index()]))?.index();
         Some(Pick { balancer: self, index })
+    }
+
+    /// The index of the backend that [`pick_where`](Self::pick_where) would pick. Charges nothing.
+    ///
+    /// For conditions that must not be evaluated under the lock: evaluate them between this call, which excludes the
+    /// backends that are known to be unusable, and `pick_where` for the one that is usable. Takes time linear in the
+    /// number of backends.
+    pub fn peek_where(&self, mut usable: impl FnMut(&B) -> bool) -> Option<usize> {
+        let mut state = self.current();
+        Some(state.schedule.peek_where(|member| usable(&self.backends[member.index()]))?.index())
     }
 
     /// Picks a certain backend, for sticky sessions. The backend is charged as if it were next, and the others catch up
@@ -224,6 +239,13 @@ impl<B> Balancer<B> {
         let State { schedule, backends, .. } = &mut *state;
         change(schedule, &mut backends[index]);
         state.settle(index);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Ends after the next change of a share or of a pause.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

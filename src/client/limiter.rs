@@ -37,7 +37,7 @@ mod window;
 pub use self::{
     bucket::{Bucket, Burst, Standing},
     budget::BudgetBook,
-    joint::Claim,
+    joint::{Binding, Claim},
     meter::{Meter, Nanos, Promise, Shortage},
     refusal::{Closed, DebtExceeded, TryError},
     window::{Arrivals, Window, WindowDemand, WindowSample, estimating},

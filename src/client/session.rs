@@ -104,6 +104,7 @@ pub mod pool;
 mod resource_state;
 mod route;
 mod schedule;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -119,11 +120,15 @@ use leaseway_core::{
 
 pub use self::{
     lease::{Capacity, Lease, Mode, Wire},
-    messages::{Ask, Basis, Body, BudgetUse, Demand, GrantedLease, Outgoing, Release, Usable, Wants},
+    messages::{
+        Ask, Basis, Body, BudgetUse, Demand, GrantedLease, Outgoing, Release, StreamReply, StreamRequest, Usable, Wants,
+    },
     pace::Pace,
 };
 
-use self::{pace::MIN_REQUEST_GAP, resource_state::ResourceState, route::Route, schedule::CachedMin};
+use self::{
+    pace::MIN_REQUEST_GAP, resource_state::ResourceState, route::Route, schedule::CachedMin, stream::RenewalStream,
+};
 
 /// The settings of a [`Session`].
 #[derive(Debug, Clone)]
@@ -164,6 +169,7 @@ pub struct Session<D> {
     /// See [`Session::ask_until`].
     asks_until: Millis,
     last_sent: Option<Millis>,
+    stream: RenewalStream,
 }
 
 #[derive(Debug)]
@@ -185,6 +191,8 @@ impl InFlight {
 enum RequestKind {
     Ask,
     Release,
+    /// A message on a stream of renewals. It also concerns the resources that it renews.
+    Stream,
 }
 
 /// The due time of a resource whose request is in flight.
@@ -217,6 +225,7 @@ impl<D: Demand> Session<D> {
             pause_until: Millis(0),
             asks_until: NEVER,
             last_sent: None,
+            stream: RenewalStream::default(),
         }
     }
 
@@ -330,7 +339,13 @@ impl<D: Demand> Session<D> {
                 let ids = releases.iter().map(|release| Arc::clone(&release.id)).collect();
                 (RequestKind::Release, ids, Body::Release(releases))
             }
+            None if self.uses_stream(now) => {
+                let (message, ids) = self.stream_request(now, self.number + 1)?;
+                (RequestKind::Stream, ids, Body::Stream(message))
+            }
             None => {
+                // On another stream everything has to be stated again.
+                self.stream.give_up();
                 let asks = self.asks(now)?;
                 (RequestKind::Ask, asks.iter().map(|ask| Arc::clone(&ask.id)).collect(), Body::Ask(asks))
             }
@@ -369,14 +384,8 @@ impl<D: Demand> Session<D> {
             }
         }
         for id in &in_flight.ids {
-            if let Some(entry) = self.entries.get_mut(id).filter(|entry| entry.due == NOT_BEFORE_ANSWER) {
-                // Left out of the answer: too soon, or refused. The lease stays unchanged.
-                entry.schedule(now.plus(match entry.lease {
-                    Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng),
-                    None => self.pace.refresh_min.max(MIN_REQUEST_GAP),
-                }));
-                self.first_due.insert(entry.due);
-            }
+            // Left out of the answer: too soon, or refused.
+            self.keep_lease(now, id);
         }
         true
     }
@@ -386,7 +395,7 @@ impl<D: Demand> Session<D> {
     pub fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) -> bool {
         let Some(in_flight) = self.take_in_flight(number) else { return false };
         if master.is_some_and(|master| self.route.redirected(master)) {
-            self.retry_now(&in_flight, now);
+            self.retry_stream(&in_flight, now);
         } else {
             // A node that is up and has no master will elect one soon.
             let longest = if master.is_none() { self.pace.masterless_max } else { self.pace.backoff_max };
@@ -500,8 +509,9 @@ impl<D: Demand> Session<D> {
         self.route.failed();
         let (longest, took) = (longest.min(self.longest_retry()), now.since(in_flight.sent));
         self.pause_until = now.plus(self.pace.backoff(self.failures, longest, took, &mut self.rng));
+        self.stream_failed(now, in_flight);
         match in_flight.kind {
-            RequestKind::Ask => {
+            RequestKind::Ask | RequestKind::Stream => {
                 for id in &in_flight.ids {
                     if let Some(entry) = self.entries.get_mut(id) {
                         entry.failed = true;
@@ -532,24 +542,27 @@ impl<D: Demand> Session<D> {
         if asks.is_empty() {
             return None;
         }
-        let asks = asks.into_iter().filter_map(|id| {
-            let entry = self.entries.get_mut(&id)?;
-            entry.asked = Some(entry.demand.clone());
-            self.first_due.remove(entry.due);
-            entry.due = NOT_BEFORE_ANSWER;
-            let has = entry.lease.filter(|lease| lease.is_live(now));
-            let had = entry.lease.filter(|lease| has.is_none() && lease.token.is_some());
-            entry.named_until = has.map(|lease| lease.end);
-            Some(Ask { id, demand: entry.demand.clone(), has, had })
-        });
-        Some(asks.collect())
+        Some(asks.into_iter().filter_map(|id| self.ask(&id, now)).collect())
     }
 
-    fn store_lease(&mut self, now: Millis, sent: Millis, given: &GrantedLease) {
+    /// Asks for one resource: it is due again with the answer.
+    fn ask(&mut self, id: &Arc<str>, now: Millis) -> Option<Ask<D>> {
+        let entry = self.entries.get_mut(id)?;
+        entry.asked = Some(entry.demand.clone());
+        self.first_due.remove(entry.due);
+        entry.due = NOT_BEFORE_ANSWER;
+        let has = entry.lease.filter(|lease| lease.is_live(now));
+        let had = entry.lease.filter(|lease| has.is_none() && lease.token.is_some());
+        entry.named_until = has.map(|lease| lease.end);
+        Some(Ask { id: Arc::clone(id), demand: entry.demand.clone(), has, had })
+    }
+
+    /// Returns whether the lease was taken.
+    fn store_lease(&mut self, now: Millis, sent: Millis, given: &GrantedLease) -> bool {
         let soon = self.earliest_request(now);
         let is_wanted = self.entries.contains_key(&given.id);
         let Some(entry) = self.entries.get_mut(&given.id).or_else(|| self.leaving.get_mut(&given.id)) else {
-            return;
+            return false;
         };
         let incarnation = |demand: &D| demand.spent().map(|spent| spent.incarnation);
         if incarnation(&entry.demand) != entry.asked.as_ref().and_then(incarnation) {
@@ -558,7 +571,7 @@ impl<D: Demand> Session<D> {
             if is_wanted {
                 self.first_due.insert(entry.due);
             }
-            return;
+            return false;
         }
         if entry.named_until.is_some_and(|end| end <= now) && !planted::is(Fault::AnswerAfterEnd) {
             // A new master may have counted the named lease as live although its capacity already belongs to another
@@ -567,7 +580,7 @@ impl<D: Demand> Session<D> {
             if is_wanted {
                 self.first_due.insert(entry.due);
             }
-            return;
+            return false;
         }
         let capacity = Capacity::of(given.wire.capacity);
         let end = sent.plus(given.length);
@@ -586,7 +599,9 @@ impl<D: Demand> Session<D> {
         }
         let GrantedLease { refresh, token, wire, budget, .. } = *given;
         entry.lease = Some(Lease { capacity, end, refresh, token, wire, budget });
+        entry.length = given.length;
         entry.safe = given.safe.or(entry.safe);
         entry.failed = false;
+        true
     }
 }

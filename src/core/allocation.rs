@@ -45,12 +45,12 @@ pub mod units;
 use crate::{
     allocation::{
         division::{Division, Terms},
-        groups::{GroupLimit, GroupReport, Groups},
+        groups::{ClaimParts, GroupDemand, GroupLimit, GroupReport, GroupSupply, Groups, NodeClaims},
         settlement::without_dust,
         units::{Rotation, Taker, UnitPart, in_order, left_over, whole},
     },
     policy::settings::Settings,
-    types::{Amount, Claim, Claims, HolderKind, Millis, Sum, wanted},
+    types::{Amount, Claim, Claims, HolderKind, MAX_SLICES, Millis, Sum, wanted},
 };
 
 /// The holder that gets a unit refreshes this much later than the holder that gives it up.
@@ -76,24 +76,24 @@ impl Allocation {
     pub(crate) fn new(settings: &Settings, summarizes: bool) -> Allocation {
         let division = Division::new(settings);
         let division = if summarizes { division.summarizing() } else { division };
-        let groups = if summarizes { None } else { Groups::new(settings) };
+        let groups = Groups::new(settings, summarizes, NodeClaims::default());
         Allocation { division, groups, rotation: settings.whole_units.then(Box::default), rotations: 0 }
     }
 
     /// Applies other settings. Returns true if the caller must insert the claims of all holders again, and make each
     /// [join](Self::join) its group before.
     pub(crate) fn configure(&mut self, settings: &Settings) -> bool {
-        let groups = if self.division.summarizes() { None } else { settings.groups.as_ref() };
         let keeps_groups = match &self.groups {
             Some(groups) => groups.fit(settings),
-            None => groups.is_none() || !settings.kind.is_indexed(),
+            None => settings.groups.is_none() || !settings.kind.is_indexed(),
         };
         let keeps_claims = keeps_groups && self.division.same_order(settings);
         if keeps_claims {
             self.division.reconfigure(settings);
         } else {
             self.division.reset(settings);
-            self.groups = groups.and_then(|_| Groups::new(settings));
+            let nodes = self.groups.take().map_or_else(NodeClaims::default, |groups| groups.into_nodes());
+            self.groups = Groups::new(settings, self.division.summarizes(), nodes);
         }
         self.set_capacity(settings.capacity);
         match (settings.whole_units, &self.rotation) {
@@ -127,6 +127,64 @@ impl Allocation {
     /// Why the group of the holder in `slot` is due less than its clients want.
     pub(crate) fn group_limit(&self, slot: u32) -> Option<GroupLimit> {
         self.groups.as_ref()?.limit(slot)
+    }
+
+    /// Whether the claims of child nodes are counted by group.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.groups.is_some()
+    }
+
+    /// The number of groups that a child node has reported claims in; zero for other holders.
+    pub(crate) fn reported_groups(&self, slot: u32) -> usize {
+        self.groups.as_ref().map_or(0, |groups| groups.reported_groups(slot))
+    }
+
+    /// Replaces the claims of a child node and their groups. Returns whether the groups have changed; then the caller
+    /// makes it [join](Self::join) them and inserts the new claims.
+    pub(crate) fn change_node(&mut self, slot: u32, old: &[Claim], new: &[Claim], parts: ClaimParts) -> bool {
+        self.groups.as_mut().is_some_and(|groups| groups.change_node(slot, old, new, parts))
+    }
+
+    /// The demand of a child node by group, completed by the last report while its master does not know all clients.
+    pub(crate) fn completed(
+        &self,
+        slot: u32,
+        claims: &[Claim],
+        learning: bool,
+        report: Vec<GroupDemand>,
+    ) -> Vec<GroupDemand> {
+        groups::completed(self.demands_of(slot, claims), learning, report)
+    }
+
+    /// The last report of a child node by group.
+    pub(crate) fn demands_of(&self, slot: u32, claims: &[Claim]) -> Vec<GroupDemand> {
+        self.groups.as_ref().map_or_else(Vec::new, |groups| groups.demands_of(slot, claims))
+    }
+
+    /// A child node's part of each group that it reported.
+    pub(crate) fn group_supplies(&self, slot: u32, claims: &[Claim]) -> Vec<GroupSupply> {
+        self.groups.as_ref().map_or_else(Vec::new, |groups| groups.supplies_of(slot, claims))
+    }
+
+    /// Below a parent: sets the parts of this node. Returns whether they have changed.
+    pub(crate) fn set_group_supplies(&mut self, supplies: Vec<GroupSupply>) -> bool {
+        self.groups.as_mut().is_some_and(|groups| groups.set_supplies(supplies))
+    }
+
+    /// Below a parent: the demand in each group. `held`: as in [`group_reports`](Self::group_reports).
+    pub(crate) fn group_demands(&mut self, held: impl Fn(u32) -> Sum) -> Vec<GroupDemand> {
+        self.groups.as_mut().map_or_else(Vec::new, |groups| groups.demands(held))
+    }
+
+    /// Below a parent: whether demand has moved between groups since the last report.
+    pub(crate) fn groups_have_moved(&self) -> bool {
+        self.groups.as_ref().is_some_and(|groups| groups.have_moved())
+    }
+
+    /// Whether the parent may lend more for the claims of a holder, because it has not limited their groups. `None` if
+    /// the parent does not divide between groups.
+    pub(crate) fn parent_may_add(&self, slot: u32, claims: &[Claim]) -> Option<bool> {
+        self.groups.as_ref()?.parent_may_add(slot, claims)
     }
 
     /// The number of groups that have clients or keep a minimum.
@@ -232,6 +290,9 @@ impl Allocation {
         wants: impl FnOnce() -> Sum,
         known: &mut KnownTerms,
     ) -> Amount {
+        if let Some(due) = self.groups.as_ref().and_then(|groups| groups.due_of_node(slot, claims)) {
+            return due.min(wants()).floor();
+        }
         let division = self.division_of(slot);
         let mut due = |claim: &Claim| match self.terms_of(slot, claim.priority, known) {
             Terms::Each(most) if per_client => Terms::Level(most.get()).due(claim),
@@ -302,23 +363,31 @@ impl Allocation {
     pub(crate) fn summarize(&self, wants: Sum) -> Claims {
         match &self.groups {
             Some(groups) => groups.summarize(),
-            None => self.rounded_up(self.division.summarize(), wants),
+            None => self.summarize_ungrouped(wants),
         }
     }
 
-    /// Raises the slices until they add up to at least the wants of all holders. If slices were rounded down, a parent
-    /// with enough capacity would lend too little, and a client that wants 7 whole units would get 6.
-    fn rounded_up(&self, mut slices: Claims, wants: Sum) -> Claims {
-        let told: Sum = slices.iter().map(|claim| claim.wants).collect();
+    fn summarize_ungrouped(&self, wants: Sum) -> Claims {
         let wanted = self.division.wanted();
         // Client rules limit the reported wants.
         let all = if self.division.has_rules() { wanted } else { wanted.max(wants) };
-        let all = Sum::from(all.ceil());
-        if let Some(last) = slices.last_mut().filter(|_| told < all) {
-            let mut wants = Sum::from(last.wants);
-            wants += all - told;
-            last.wants = wants.ceil();
-        }
-        slices
+        raised_to(self.division.summarize(MAX_SLICES), all.ceil())
     }
+
+    /// Summarizes all minimums in the same way.
+    pub(crate) fn summarize_minimums(&self) -> Claims {
+        self.division.summarize_minimums(MAX_SLICES)
+    }
+}
+
+/// Raises the slices until they add up to at least `all`, the wants of all holders. If slices were rounded down, a parent
+/// with enough capacity would lend too little, and a client that wants 7 whole units would get 6.
+fn raised_to(mut slices: Claims, all: Amount) -> Claims {
+    let (reported, all): (Sum, Sum) = (slices.iter().map(|claim| claim.wants).collect(), all.into());
+    if let Some(last) = slices.last_mut().filter(|_| reported < all) {
+        let mut wants = Sum::from(last.wants);
+        wants += all - reported;
+        last.wants = wants.ceil();
+    }
+    slices
 }

@@ -12,6 +12,7 @@ mod commits;
 mod effects;
 mod note_writer;
 mod packed;
+pub mod stream;
 #[cfg(test)]
 mod tests;
 mod waiting_for_parent;

@@ -98,7 +98,10 @@ use crate::{
     lease::{
         holder::{Grant, Leases},
         inherited::InheritedLeases,
-        ledger::{Asked, Holder, HolderMode, Ledger, NOT_WATCHED, packed::PackedLedger},
+        ledger::{
+            Asked, Holder, HolderMode, Ledger, NOT_WATCHED,
+            packed::{Echo, PackedLedger},
+        },
         promises::Inherited,
         proposer::{PromiseReport, Proposal, Proposer, RoundState, begin_epoch},
     },
@@ -106,6 +109,22 @@ use crate::{
     policy::settings::{Reuse, Settings},
     types::{Amount, Claims, Epoch, HolderKind, Millis, Principal, SlotDelta, Token, Tokens, certain_end},
 };
+
+impl PackedBook {
+    /// Moves the end of the echoed lease, if nothing else changes and the stored promises cover the new end.
+    pub(crate) fn renew(&mut self, echo: &Echo<'_>, lease: Millis) -> bool {
+        let Echo { token, end, now, .. } = *echo;
+        let covers = |proposer: &Proposer| proposer.covers_renewal(token, end, lease, self.ledger.lapsed(), now);
+        self.inherited.is_none()
+            && now >= self.learning_until
+            && self.proposer.as_deref().is_none_or(covers)
+            && self.ledger.renew(echo)
+    }
+
+    pub(crate) fn next_expiry(&self) -> Option<Millis> {
+        self.ledger.next_expiry()
+    }
+}
 
 /// The leases of one incarnation of a resource: those that it granted, those that it inherited, and the bounds on both
 /// that peers store.
@@ -158,6 +177,12 @@ impl LeaseBook {
 
     pub(crate) fn can_pack(&self) -> bool {
         self.ledger.can_pack()
+    }
+
+    /// Whether nothing is inherited, and no promise is due because of changes since the last horizon.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let wants = self.ledger.sums().wants;
+        self.inherited.is_none() && self.proposer.as_ref().is_none_or(|proposer| proposer.is_quiet(wants))
     }
 
     pub(crate) fn pack(self) -> PackedBook {

@@ -122,6 +122,12 @@ pub enum Fault {
     BudgetBoundFollows,
     /// All incarnations of a holder of a budget share one record.
     SharesIncarnations,
+    /// A client takes a lease for renewed although the answer on its stream leaves it out, so that it may have none.
+    RenewsWhatItLacks,
+    /// A server applies a message of a stream of renewals again.
+    AppliesDeltaTwice,
+    /// A server renews the leases of a stream that was opened under an older master.
+    RenewsForOlderMaster,
     /// A master continues although no quorum confirms it. Real processes only: the simulation has no elections.
     OldMasterGoesOn,
     /// A request to take over is obeyed in a later term of the same master. Real processes only, too.
@@ -130,7 +136,7 @@ pub enum Fault {
 
 /// Each fault with its name on the command line and the rule that it leaves out. Rules with a number are those of
 /// docs/internals/lease-protocol.md, which [`crate::lease`] summarizes.
-const FAULTS: [(Fault, &str, &str); 59] = [
+const FAULTS: [(Fault, &str, &str); 62] = [
     (Fault::KeepsWhatIsHeld, "keeps-what-is-held", "3"),
     (Fault::LearningConfirms, "learning-confirms", "8"),
     (Fault::HasReplaces, "has-replaces", "1"),
@@ -188,6 +194,9 @@ const FAULTS: [(Fault, &str, &str); 59] = [
     (Fault::SlicesOutlastPeriods, "slices-outlast-periods", "a slice ends with its period"),
     (Fault::BudgetBoundFollows, "budget-bound-follows", "E1, of a budget"),
     (Fault::SharesIncarnations, "shares-incarnations", "a report belongs to one incarnation"),
+    (Fault::RenewsWhatItLacks, "renews-what-it-lacks", "what an answer leaves out is not renewed"),
+    (Fault::AppliesDeltaTwice, "applies-delta-twice", "no message of a stream is applied twice"),
+    (Fault::RenewsForOlderMaster, "renews-for-older-master", "a stream ends with the term of its master"),
     (Fault::OldMasterGoesOn, "old-master-goes-on", "a term that no quorum confirms lapses"),
     (Fault::StaleHandOver, "stale-hand-over", "a request to take over is valid in its own term only"),
 ];

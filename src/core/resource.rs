@@ -43,7 +43,7 @@ use crate::{
 };
 
 pub use messages::{Answer, Ask, BudgetLease, Counters, Lease, NodeInstance, Release, Request, Spent, Supplied};
-pub use packed::{PackedContext, PackedResource};
+pub use packed::{PackedContext, PackedResource, Renewal, Renewed};
 pub use report::{HolderReport, ResourceReport};
 pub use round::RoundScratch;
 pub use supply::{LoadError, LoadReport, Overridden, SupplyReport};
@@ -77,7 +77,7 @@ pub struct Resource {
     /// Decides what is fair.
     allocation: Allocation,
     /// Decides what is safe.
-    book: LeaseBook,
+    pub(crate) book: LeaseBook,
     /// PRIORITY_POOL: computes dues instead of the allocation.
     pool: Option<Box<Pool>>,
     /// BUDGET: its period.

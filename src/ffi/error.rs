@@ -7,7 +7,7 @@ use std::{
 };
 
 use leaseway_client::{
-    BadToken, BuildError, NotReady, OpenError, TlsError,
+    BadToken, BuildError, NotReady, OpenError, Refusal, TlsError, Uncharged,
     limiter::{Closed, DebtExceeded, TryError},
 };
 
@@ -94,6 +94,7 @@ codes! {
     TlsError => LEASEWAY_INVALID,
     NotReady => LEASEWAY_NOT_READY,
     DebtExceeded => LEASEWAY_DEBT_EXCEEDED,
+    Uncharged => LEASEWAY_DEBT_EXCEEDED,
 }
 
 impl From<Closed> for CallError {
@@ -116,6 +117,15 @@ impl From<TryError> for CallError {
         match error {
             TryError::Closed => CallError::closed(),
             error => CallError { code: LEASEWAY_NOT_NOW, message: error.to_string() },
+        }
+    }
+}
+
+impl From<Refusal> for CallError {
+    fn from(refusal: Refusal) -> CallError {
+        match refusal.error {
+            TryError::Closed => CallError::closed(),
+            _ => CallError { code: LEASEWAY_NOT_NOW, message: refusal.to_string() },
         }
     }
 }

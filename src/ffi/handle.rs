@@ -7,7 +7,7 @@
 use std::{
     ffi::{CStr, c_char},
     mem::ManuallyDrop,
-    process, ptr,
+    process, ptr, slice,
 };
 
 use crate::error::{CallError, Error, LEASEWAY_FORKED, call};
@@ -36,6 +36,27 @@ unsafe fn borrow<'a, T: Sync>(handle: *const Handle<T>, what: &str) -> Result<&'
     // SAFETY: the caller passes NULL, or a handle that is not freed during the call.
     let handle = unsafe { handle.as_ref() }.ok_or_else(|| null_pointer(what))?;
     if handle.pid == process::id() { Ok(&handle.value) } else { Err(forked(what)) }
+}
+
+/// Borrows the value of a handle; `None` for NULL.
+pub(crate) unsafe fn optional<'a, T: Sync>(handle: *const Handle<T>, what: &str) -> Result<Option<&'a T>, CallError> {
+    // SAFETY: guaranteed by the caller.
+    if handle.is_null() { Ok(None) } else { unsafe { borrow(handle, what) }.map(Some) }
+}
+
+/// Borrows an array. NULL is allowed if it is empty.
+pub(crate) unsafe fn elements<'a, T>(array: *const T, count: usize, what: &str) -> Result<&'a [T], CallError> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if array.is_null() {
+        return Err(null_pointer(&format!("the array of {what}")));
+    }
+    if count > isize::MAX as usize / size_of::<T>() {
+        return Err(CallError::invalid(format!("{count} {what}: more than the memory holds")));
+    }
+    // SAFETY: the caller passes an array of this many elements, which does not change during the call.
+    Ok(unsafe { slice::from_raw_parts(array, count) })
 }
 
 fn forked(what: &str) -> CallError {
@@ -126,6 +147,14 @@ pub(crate) unsafe fn texts<'a>(mut strings: *const *const c_char, what: &str) ->
         strings = unsafe { strings.add(1) };
     }
     Ok(found)
+}
+
+/// Writes a value to an out pointer unless that is NULL.
+pub(crate) unsafe fn write_if_wanted<T>(out: *mut T, value: T) {
+    if !out.is_null() {
+        // SAFETY: the caller passes a pointer to memory of this type.
+        unsafe { out.write(value) };
+    }
 }
 
 /// Writes a value to an out pointer.

@@ -27,6 +27,12 @@ typedef struct leaseway_reservation leaseway_reservation;
 typedef struct leaseway_gauge leaseway_gauge;
 // Permits of a gauge in use, until they are released.
 typedef struct leaseway_permit leaseway_permit;
+// Several limits whose permits are taken together, or not at all.
+typedef struct leaseway_limits leaseway_limits;
+// Permits of several limits, until they are released.
+typedef struct leaseway_permits leaseway_permits;
+// Permits of several limits taken in advance, until they are settled.
+typedef struct leaseway_reservations leaseway_reservations;
 
 // Success.
 #define LEASEWAY_OK 0
@@ -109,6 +115,25 @@ typedef struct {
   // Permits in use by this process.
   uint64_t in_use;
 } leaseway_gauge_state;
+
+// What an operation costs at one limit: n permits of a rate or of a gauge. The other pointer is NULL.
+typedef struct {
+  // NULL for a gauge.
+  const leaseway_rate *rate;
+  // NULL for a rate.
+  const leaseway_gauge *gauge;
+  // Number of permits.
+  uint32_t n;
+} leaseway_cost;
+
+// Which limit refuses, and when to try again.
+typedef struct {
+  // The index of the limit. If several refuse, it is the one whose permits will be available last.
+  uintptr_t index;
+  // Seconds until the permits of all limits will be available, if nothing changes. Infinite if that is unknown, or
+  // never at the current capacity.
+  double retry_after;
+} leaseway_refusal;
 
 #ifdef __cplusplus
 extern "C" {
@@ -219,6 +244,76 @@ int32_t leaseway_gauge_look(const leaseway_gauge *gauge, leaseway_gauge_state *s
 // Frees the handle. The lease is released with the last handle and the last permit of the resource. NULL and handles
 // of another process are ignored.
 void leaseway_gauge_free(leaseway_gauge *gauge);
+
+// Combines limits of a client. `costs` is an array of `count` elements. The handles in it may be freed afterwards. On
+// failure the limits are NULL.
+int32_t leaseway_limits_open(const leaseway_client *client,
+                             const leaseway_cost *costs,
+                             uintptr_t count,
+                             leaseway_limits **limits,
+                             leaseway_error *error);
+
+// The same limits with other numbers of permits, one for each: cheaper than leaseway_limits_open. On failure `other` is
+// NULL.
+int32_t leaseway_limits_with_permits(const leaseway_limits *limits,
+                                     const uint32_t *permits,
+                                     uintptr_t count,
+                                     leaseway_limits **other,
+                                     leaseway_error *error);
+
+// Takes the permits of all limits if they are available now. Otherwise it takes nothing, fails with LEASEWAY_NOT_NOW,
+// sets the permits to NULL, and describes the refusal unless `refusal` is NULL.
+int32_t leaseway_limits_try_acquire(const leaseway_limits *limits,
+                                    leaseway_permits **permits,
+                                    leaseway_refusal *refusal,
+                                    leaseway_error *error);
+
+// Waits for the permits of all limits, for at most `timeout` seconds (INFINITY is allowed), and takes them together. On
+// failure nothing is taken, and the permits are NULL.
+int32_t leaseway_limits_acquire(const leaseway_limits *limits,
+                                double timeout,
+                                leaseway_permits **permits,
+                                leaseway_error *error);
+
+// Returns the permits of gauges and frees the handle. Those of rates are used up. NULL and handles of another process
+// are ignored.
+void leaseway_permits_release(leaseway_permits *permits);
+
+// Waits for the permits of all limits, for work whose cost is known only at its end. On failure nothing is taken, and
+// the reservations are NULL.
+int32_t leaseway_limits_reserve(const leaseway_limits *limits,
+                                double timeout,
+                                leaseway_reservations **reservations,
+                                leaseway_error *error);
+
+// Ends reservations: used[i] permits of limit i were used. Rates get their unused permits back, or are charged for the
+// excess. The permits of gauges are returned; their numbers are ignored. Frees the handle, also on failure. If `count`
+// is wrong, all permits of rates count as used.
+int32_t leaseway_reservations_settle(leaseway_reservations *reservations,
+                                     const uint64_t *used,
+                                     uintptr_t count,
+                                     leaseway_error *error);
+
+// Frees reservations without settling them: all their permits of rates count as used. NULL and handles of another
+// process are ignored.
+void leaseway_reservations_free(leaseway_reservations *reservations);
+
+// Charges each rate for permits that were already used, one number for each limit. The numbers of gauges are ignored.
+int32_t leaseway_limits_charge(const leaseway_limits *limits,
+                               const uint64_t *permits,
+                               uintptr_t count,
+                               leaseway_error *error);
+
+// Returns to each rate the permits taken last, because they were not used, one number for each limit. The numbers of
+// gauges are ignored.
+int32_t leaseway_limits_refund(const leaseway_limits *limits,
+                               const uint64_t *permits,
+                               uintptr_t count,
+                               leaseway_error *error);
+
+// Frees the handle. The resources stay open until their last handles, permits and reservations are freed. NULL and
+// handles of another process are ignored.
+void leaseway_limits_free(leaseway_limits *limits);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -146,6 +146,9 @@ class Rate {
         return Reservation(reservation);
     }
 
+    // `n` permits, for `Client::limits`. It must not outlive this rate.
+    leaseway_cost of(uint32_t n = 1) const { return {handle.get(), nullptr, n}; }
+
     // Charges `n` permits that were already used.
     void charge(uint64_t n) const { detail::call(leaseway_rate_charge, handle.get(), n); }
 
@@ -185,6 +188,9 @@ class Gauge {
         return Permit(permit);
     }
 
+    // `n` permits, for `Client::limits`. It must not outlive this gauge.
+    leaseway_cost of(uint32_t n = 1) const { return {nullptr, handle.get(), n}; }
+
     // Sets the number of permits to ask for.
     void set_wants(double wants) const { detail::call(leaseway_gauge_set_wants, handle.get(), wants); }
 
@@ -199,6 +205,86 @@ class Gauge {
     friend class Client;
     explicit Gauge(leaseway_gauge* gauge) : handle(gauge) {}
     detail::Handle<leaseway_gauge, leaseway_gauge_free> handle;
+};
+
+// What an operation costs at one limit, for `Client::limits`. Made by `Rate::of` and `Gauge::of`.
+using Cost = leaseway_cost;
+
+// Permits of several limits. Those of gauges are returned when this is destroyed; those of rates are used up.
+class Permits {
+  public:
+    // Returns the permits now.
+    void release() { handle.reset(); }
+
+  private:
+    friend class Limits;
+    explicit Permits(leaseway_permits* permits) : handle(permits) {}
+    detail::Handle<leaseway_permits, leaseway_permits_release> handle;
+};
+
+// Permits of several limits, for work whose cost is known only at its end. All permits of rates count as used if it is
+// not settled.
+class Reservations {
+  public:
+    // Ends the reservation: `used[i]` permits of limit i were used. Further calls do nothing.
+    void settle(const std::vector<uint64_t>& used) {
+        if (handle) detail::call(leaseway_reservations_settle, handle.release(), used.data(), used.size());
+    }
+
+  private:
+    friend class Limits;
+    explicit Reservations(leaseway_reservations* reservations) : handle(reservations) {}
+    detail::Handle<leaseway_reservations, leaseway_reservations_free> handle;
+};
+
+// A limit that refuses: nothing was taken from any of them.
+using Refusal = leaseway_refusal;
+
+// Several limits. A caller takes the permits of all of them at the same moment, or nothing.
+class Limits {
+  public:
+    // The same limits with other numbers of permits, one for each.
+    Limits with_permits(const std::vector<uint32_t>& permits) const {
+        leaseway_limits* limits = nullptr;
+        detail::call(leaseway_limits_with_permits, handle.get(), permits.data(), permits.size(), &limits);
+        return Limits(limits);
+    }
+
+    // Takes the permits of all limits if they are available now. Otherwise `refusal`, if given, tells which one refuses.
+    std::optional<Permits> try_acquire(Refusal* refusal = nullptr) const {
+        leaseway_permits* permits = nullptr;
+        if (!detail::try_call(leaseway_limits_try_acquire, handle.get(), &permits, refusal)) return std::nullopt;
+        return Permits(permits);
+    }
+
+    // Waits for the permits of all limits. Throws Timeout, and has taken none then.
+    Permits acquire(Seconds timeout = FOREVER) const {
+        leaseway_permits* permits = nullptr;
+        detail::call(leaseway_limits_acquire, handle.get(), timeout.count(), &permits);
+        return Permits(permits);
+    }
+
+    // Waits for the permits of all limits, for work whose cost is known only at its end.
+    Reservations reserve(Seconds timeout = FOREVER) const {
+        leaseway_reservations* reservations = nullptr;
+        detail::call(leaseway_limits_reserve, handle.get(), timeout.count(), &reservations);
+        return Reservations(reservations);
+    }
+
+    // Charges each rate for permits that were already used. The numbers of gauges are ignored.
+    void charge(const std::vector<uint64_t>& permits) const {
+        detail::call(leaseway_limits_charge, handle.get(), permits.data(), permits.size());
+    }
+
+    // Returns to each rate the permits taken last, because they were not used. The numbers of gauges are ignored.
+    void refund(const std::vector<uint64_t>& permits) const {
+        detail::call(leaseway_limits_refund, handle.get(), permits.data(), permits.size());
+    }
+
+  private:
+    friend class Client;
+    explicit Limits(leaseway_limits* limits) : handle(limits) {}
+    detail::Handle<leaseway_limits, leaseway_limits_free> handle;
 };
 
 // Keeps leases alive in a thread of its own. When it is destroyed, its leases are released in the background once its
@@ -231,6 +317,13 @@ class Client {
         const auto pointers = detail::pointers(settings);
         detail::call(leaseway_gauge_open, handle.get(), resource.c_str(), pointers.data(), &gauge);
         return Gauge(gauge);
+    }
+
+    // Combines several limits: {tokens.of(900), requests.of(), connections.of()}.
+    Limits limits(const std::vector<Cost>& costs) const {
+        leaseway_limits* limits = nullptr;
+        detail::call(leaseway_limits_open, handle.get(), costs.data(), costs.size(), &limits);
+        return Limits(limits);
     }
 
     // Waits until every open resource has its first lease. The error names those without one, and the reason.

@@ -14,6 +14,7 @@
 //! - A handle was returned by this library and was not freed.
 //! - A string ends with NUL.
 //! - An out pointer points to memory of its type.
+//! - An array has as many elements as the count beside it says, and does not change.
 //!
 //! NULL is checked. Pointers are dereferenced in [`handle`] and [`error::call`] only.
 #![expect(clippy::missing_safety_doc, reason = "the guarantees of callers are the same for all functions, see above")]
@@ -22,6 +23,7 @@ pub mod client;
 pub mod error;
 pub mod gauge;
 pub mod handle;
+pub mod limits;
 pub mod rate;
 mod settings;
 mod waiting;

@@ -22,7 +22,7 @@ pub fn rules(bytes: &[u8]) {
 /// Decodes a response of a control plane, and reads the rules in it.
 pub fn discovery(bytes: &[u8]) {
     let Ok(response) = DiscoveryResponse::decode(bytes) else { return };
-    match xds::config::load(&response.resources) {
+    match xds::config::load(&response.resources, false) {
         Ok(loaded) => drop(loaded.rules.dump()),
         Err(why) => assert!(why.starts_with("resource") && !why.ends_with('\n'), "{why}"),
     }

@@ -133,7 +133,9 @@ impl HttpGateway {
             Operation::Charge => permits::charge(self, &caller, &parameter, &fields).await,
             Operation::Standing => permits::standing(self, &caller, &parameter),
             Operation::Reserve => reservations::reserve(self, &caller, &parameter, &fields).await,
+            Operation::ReserveAll => reservations::reserve_all(self, &caller, &fields).await,
             Operation::Settle => reservations::settle(self, &caller, &parameter, &fields),
+            Operation::SettleAll => reservations::settle_all(self, &caller, &parameter, &fields),
         }
     }
 }

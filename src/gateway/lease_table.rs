@@ -21,7 +21,7 @@ use std::{
 
 use leaseway_client::{
     BuildError, Client, OpenError, Transport, Window,
-    limiter::{Claim, LimiterRef, try_acquire_all},
+    limiter::{Binding, Claim, LimiterRef, try_acquire_all},
 };
 use leaseway_core::types::{Glob, Principal, PrincipalShare};
 use metrics::{counter, gauge};
@@ -173,7 +173,7 @@ impl LeaseTable {
             // The usual case, which a limiter decides faster alone.
             ([entry], [claim]) if claim.needs == u64::from(claim.takes) && !vetoed => {
                 claim.outcome = entry.rate().try_acquire(claim.takes);
-                claim.outcome.is_ok() || !claim.is_binding
+                claim.outcome.is_ok() || claim.binding == Binding::Never
             }
             _ => {
                 let limiters: SmallVec<[LimiterRef<'_>; 4]> =

@@ -23,6 +23,11 @@ mod serve;
 #[cfg(feature = "serve")]
 pub use self::{
     http::{HttpOptions, LongWindow},
-    rls::{declare::DeclareOptions, file::RulesError, xds::XdsOptions},
+    rls::{
+        answer::{AnswerOptions, HeaderNames},
+        declare::DeclareOptions,
+        file::RulesError,
+        xds::{XdsOptions, XdsVariant},
+    },
     serve::{Addresses, Gateway, GatewayError, Options, RlsOptions, install_metrics},
 };

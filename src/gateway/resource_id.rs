@@ -1,8 +1,9 @@
 //! The resource id of a descriptor or a bucket: `domain/key=value,key=value`.
 //!
 //! Callers choose keys and values. Separators (`/`, `,`, `=`), escape characters (`%`, `~`) and control characters are
-//! percent-encoded, so that different descriptors never have the same id. The `*` of a template's pattern does not
-//! match the `/` after the domain. All other characters are unchanged.
+//! percent-encoded, so that different descriptors never have the same id. `*` and `\` are encoded, too: a template whose
+//! pattern is the text of an id would apply to it before all others. The `*` of a template's pattern does not match the
+//! `/` after the domain. All other characters are unchanged.
 //!
 //! Servers limit the length of ids. A longer id is cut, and ends with `~` and a digest of the whole id. The result is
 //! deterministic, and patterns still match its domain and first key.
@@ -20,9 +21,24 @@ const KEPT: usize = MAX_BYTES - DIGEST - 1;
 
 /// Overwrites `id` with the id for these entries. Their order matters, so protocols without an order sort them first.
 pub fn write<'e>(id: &mut String, domain: &str, entries: impl IntoIterator<Item = (&'e str, &'e str)>) {
+    write_marked(id, domain, "", entries);
+}
+
+/// As [`write`], with a text before the entries that is not escaped. A `~` in it keeps these ids apart from all others.
+pub fn write_marked<'e>(
+    id: &mut String,
+    domain: &str,
+    mark: &str,
+    entries: impl IntoIterator<Item = (&'e str, &'e str)>,
+) {
     id.clear();
     escape(id, domain);
     let mut separator = '/';
+    if !mark.is_empty() {
+        id.push(separator);
+        id.push_str(mark);
+        separator = ',';
+    }
     for (key, value) in entries {
         id.push(separator);
         escape(id, key);
@@ -59,7 +75,7 @@ fn escape(id: &mut String, text: &str) {
 }
 
 fn is_escaped(c: char) -> bool {
-    matches!(c, '/' | ',' | '=' | '%' | '~') || c.is_control()
+    matches!(c, '/' | ',' | '=' | '%' | '~' | '*' | '\\') || c.is_control()
 }
 
 fn digit(half: u8) -> char {
@@ -81,7 +97,7 @@ pub fn pattern(text: &str) -> String {
     escape(&mut escaped, text);
     let mut pattern = String::new();
     for c in escaped.chars() {
-        if matches!(c, '*' | '?' | '[' | '\\') {
+        if matches!(c, '?' | '[') {
             pattern.push('\\');
         }
         pattern.push(c);
@@ -99,12 +115,13 @@ mod tests {
     fn an_id_has_the_entries_in_order() {
         assert_eq!(of("shop", [("user", "ann"), ("path", "")]), "shop/user=ann,path=");
         assert_eq!(of("shop", []), "shop");
-        assert_eq!(of("größe", [("k", "世界 *?[")]), "größe/k=世界 *?[");
+        assert_eq!(of("größe", [("k", "世界 ?[")]), "größe/k=世界 ?[");
     }
 
     #[test]
     fn separators_and_escapes_are_escaped() {
         assert_eq!(of("a/b", [("k=", "x,y%~\n")]), "a%2Fb/k%3D=x%2Cy%25%7E%0A");
+        assert_eq!(of("d", [("k", "a*\\")]), "d/k=a%2A%5C");
         assert_eq!(of("d", [("k", "\u{85}")]), "d/k=%C2%85", "all bytes of a character are escaped");
         let pairs = [
             (of("d", [("a", "b,c=d")]), of("d", [("a", "b"), ("c", "d")])),

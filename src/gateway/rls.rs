@@ -4,12 +4,13 @@
 //! passes. The capacity comes from the cluster: a rule gives the resource, the window, and the limit that Envoy is
 //! told. [`declare`] tells the cluster the capacities that follow from the rules.
 
-mod answer;
+pub mod answer;
 pub mod current;
 pub mod decision;
 pub mod declare;
 mod definition;
 pub mod file;
+mod metadata;
 pub mod rules;
 pub mod service;
 pub mod templates;

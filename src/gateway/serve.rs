@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use leaseway_client::BuildError;
 use leaseway_proto::envoy::ratelimit::rate_limit_service_server::RateLimitServiceServer;
-use leaseway_server::{ExtraServices, ListenOption, ServeError};
+use leaseway_server::{ExtraServices, ListenOption, ReadinessProbe, ServeError};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{
@@ -19,6 +19,7 @@ use crate::{
     lease_table::{LeaseTable, LeaseTableOptions},
     rlqs::{RlqsOptions, RlqsService},
     rls::{
+        answer::AnswerOptions,
         current::{self, CurrentRules},
         declare::{self, DeclareOptions, DeclareStatus},
         file::{self, RulesError},
@@ -44,26 +45,32 @@ pub struct RlsOptions {
     listen: ListenOption,
     rules: Arc<CurrentRules>,
     xds: Option<XdsOptions>,
+    answers: AnswerOptions,
     /// Whether and where the templates that follow from the rules are declared.
     pub declare: Option<DeclareOptions>,
 }
 
 impl RlsOptions {
     /// Reads the rules from files or directories, and reloads them when they change. Must be called within a tokio
-    /// runtime.
-    pub fn read(listen: ListenOption, rules: &[PathBuf]) -> Result<RlsOptions, RulesError> {
+    /// runtime. With `merge_domains` several files may have the same domain.
+    pub fn read(listen: ListenOption, rules: &[PathBuf], merge_domains: bool) -> Result<RlsOptions, RulesError> {
         let watched = current::watch(rules.to_owned());
-        let loaded = file::load(rules)?;
+        let loaded = file::load(rules, merge_domains)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let rules = Arc::new(CurrentRules::new(loaded.rules));
-        tokio::spawn(current::reload(watched, Arc::downgrade(&rules)));
-        Ok(RlsOptions { listen, rules, xds: None, declare: None })
+        tokio::spawn(current::reload(watched, Arc::downgrade(&rules), merge_domains));
+        Ok(RlsOptions { listen, rules, xds: None, answers: AnswerOptions::default(), declare: None })
     }
 
     /// Takes the rules from a control plane. Requests fail until the first rules arrive.
     pub fn subscribe(listen: ListenOption, xds: XdsOptions) -> RlsOptions {
         let rules = Arc::new(CurrentRules::new(Rules::awaited()));
-        RlsOptions { listen, rules, xds: Some(xds), declare: None }
+        RlsOptions { listen, rules, xds: Some(xds), answers: AnswerOptions::default(), declare: None }
+    }
+
+    #[must_use]
+    pub fn answering(self, answers: AnswerOptions) -> RlsOptions {
+        RlsOptions { answers, ..self }
     }
 
     /// Declares the templates that follow from the rules to the cluster.
@@ -74,6 +81,12 @@ impl RlsOptions {
 }
 
 impl Options {
+    /// Whether the gateway has rules, for the readiness probe of a server in this process.
+    pub fn readiness(&self) -> Option<ReadinessProbe> {
+        let rules = Arc::clone(&self.rls.as_ref()?.rules);
+        Some(ReadinessProbe::new(move || rules.with(Rules::problem)))
+    }
+
     pub fn listeners(&self) -> Vec<ListenOption> {
         let rls = self.rls.as_ref().map(|rls| rls.listen);
         let rlqs = self.rlqs.as_ref().map(|rlqs| rlqs.listen);
@@ -123,7 +136,7 @@ impl Gateway {
         let health = HealthReporter::new();
         let (mut addresses, mut tasks) = (Addresses::default(), JoinSet::new());
         let (mut first_rules, mut rules_in_force, mut declaring) = (None, None, None);
-        if let Some(RlsOptions { listen, rules, xds, declare }) = rls {
+        if let Some(RlsOptions { listen, rules, xds, answers, declare }) = rls {
             if let Some(xds) = xds {
                 set_health(&health, ServingStatus::NotServing).await;
                 let (first, arrival) = oneshot::channel();
@@ -136,7 +149,7 @@ impl Gateway {
                 declaring = Some(status);
             }
             rules_in_force = Some(Arc::clone(&rules));
-            let service = RlsService::new(rules, Arc::clone(&lease_table));
+            let service = RlsService::new(rules, Arc::clone(&lease_table), answers);
             let extra_methods = vec![service.extra_method()];
             let routes = Routes::new(RateLimitServiceServer::new(service));
             addresses.rls = Some(services.serve_grpc(listen, routes, extra_methods, health.clone()).await?);

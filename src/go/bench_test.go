@@ -4,6 +4,7 @@ package leaseway_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync"
 	"syscall"
@@ -67,6 +68,26 @@ func BenchmarkAcquireAndRelease(b *testing.B) {
 			b.Fatal(err)
 		}
 		release()
+	}
+}
+
+// BenchmarkPick is the cost of a pick among backends with different weights.
+func BenchmarkPick(b *testing.B) {
+	for _, count := range []int{4, 64, 1024, 4096} {
+		b.Run(fmt.Sprintf("%d backends", count), func(b *testing.B) {
+			backends := make([]leaseway.Weighted[int], count)
+			for n := range backends {
+				backends[n] = leaseway.Weighted[int]{Backend: n, Weight: uint32(n + 1)}
+			}
+			balancer := leaseway.NewWeightedBalancer(backends)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				if _, ok := balancer.Pick(); !ok {
+					b.Fatal("no backend")
+				}
+			}
+		})
 	}
 }
 

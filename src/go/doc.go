@@ -14,6 +14,8 @@
 // A server that is away is not an error. Leases last until they expire, and then the [Mode] decides what may be used. A
 // lease is never used after its expiry.
 //
+// [Balanced] balances load across several rates, in proportion to their leases.
+//
 // [NewTransport], [UnaryClientInterceptor] and [StreamClientInterceptor] hold the requests of HTTP and gRPC clients to a
 // [Limiter].
 package leaseway

@@ -108,6 +108,65 @@ func ExampleGauge_Acquire() {
 	// … the transaction …
 }
 
+func ExampleNewWeightedBalancer() {
+	balancer := leaseway.NewWeightedBalancer([]leaseway.Weighted[string]{
+		{Backend: "a", Weight: 7},
+		{Backend: "b", Weight: 3},
+	})
+	for range 10 {
+		if pick, ok := balancer.Pick(); ok {
+			fmt.Print(pick.Backend())
+		}
+	}
+	fmt.Println()
+	if pick, ok := balancer.Pick(); ok {
+		// … the operation fails …
+		pick.Failed() // skips "a" for a minute
+	}
+	if pick, ok := balancer.Pick(); ok {
+		fmt.Println(pick.Backend())
+	}
+	// Output:
+	// abaaabaaba
+	// b
+}
+
+func ExampleBalancer_PickWhere() {
+	var search *leaseway.Balanced // from NewBalanced
+	// Take a permit without waiting, at the first backend in turn that has one.
+	pick, ok := search.Balancer().PickWhere(func(rate *leaseway.Rate) bool { return rate.Allow() })
+	if !ok {
+		log.Print("all backends are busy")
+		return
+	}
+	fmt.Println("search at", pick.Backend().Name())
+}
+
+func ExampleNewBalanced() {
+	ctx := context.Background()
+	var client *leaseway.Client // from Dial
+	var backends []*leaseway.Rate
+	for _, name := range []string{"search/eu", "search/us"} {
+		backend, err := client.Rate(name, leaseway.WithWants(500))
+		if err != nil {
+			log.Fatal(err)
+		}
+		backends = append(backends, backend)
+	}
+	search, err := leaseway.NewBalanced(backends)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer search.Close()
+
+	pick, err := search.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("search at", pick.Backend().Name())
+	pick.Failed() // if it failed: skips the backend for a minute
+}
+
 func ExampleNewTransport() {
 	var requests *leaseway.Rate     // from Client.Rate
 	var connections *leaseway.Gauge // from Client.Gauge

@@ -47,7 +47,7 @@ type opened struct {
 	inUse      float64
 	usable     session.Usable
 	isClosed   bool
-	// changed is closed and replaced when usable changes.
+	// changed is closed and replaced when usable changes, and when the resource is closed.
 	changed chan struct{}
 
 	// estimateAt is the time of the next estimate of the wants, or session.Never. The lock of the client guards it.
@@ -176,9 +176,13 @@ func (o *opened) setUsable(suspended time.Duration, usable session.Usable) {
 	o.usable = usable
 	o.setLimiter(suspended)
 	if !isSame {
-		close(o.changed)
-		o.changed = make(chan struct{})
+		o.notifyChange()
 	}
+}
+
+func (o *opened) notifyChange() {
+	close(o.changed)
+	o.changed = make(chan struct{})
 }
 
 // setLimiter passes what may be used on to the limiter, which has a clock that stops during a suspend.
@@ -247,7 +251,15 @@ func (o *opened) closeLimiter() {
 	// A change that the driver is about to apply comes too late.
 	o.isClosed = true
 	o.setUsable(0, session.Usable{Basis: session.Unknown, Until: session.Never})
+	// Also if nothing could be used before.
+	o.notifyChange()
 	o.client.record(o.id, 0)
+}
+
+func (o *opened) closed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.isClosed
 }
 
 // retain adds a reference, unless the resource is closed.

@@ -9,6 +9,7 @@
 //! - Objects created before a fork are not touched after it ([`fork`]).
 
 mod arguments;
+mod balancer;
 mod client;
 mod cost;
 mod error;
@@ -26,6 +27,7 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::{
+        balancer::{NativeBackends, NativeBalanced, NativeBalancer},
         client::{Health, NativeClient},
         cost::Cost,
         fork::forked,

@@ -29,6 +29,10 @@ pub(crate) fn passed<T>(tried: Result<T, TryError>) -> Result<Option<T>, ClientE
 }
 
 impl NativeRate {
+    pub(crate) fn handle(&self) -> Arc<Handle<Rate>> {
+        Arc::clone(&self.0)
+    }
+
     fn waiting(&self, n: i64) -> PyResult<Call> {
         let n = permits(n)?;
         Ok(self.0.call(|rate| async move { rate.wait_many(n).await.map(|()| AcquiredPermits::new(rate, n)) })?)

@@ -17,7 +17,7 @@ pub use api::grpc::admin::AdminOptions;
 #[cfg(feature = "fuzzing")]
 pub use api::grpc::fuzzing;
 pub use api::grpc::{ExtraMethod, GrpcCaller};
-pub use api::status::checkup;
+pub use api::status::{ReadinessProbe, checkup};
 pub use auth::{JwtOptions, NewToken};
 pub use config::error::{ParentError, ServeError};
 pub use leaseway_raft::{Backup, PlaceError, Timing};

@@ -34,7 +34,7 @@ pub(crate) use handle::{Gone, NodeHandle, declarations, limits, plan};
 pub use node_actor::Handover;
 pub(crate) use node_actor::{Membership, NodeStart};
 pub(crate) use request_error::{NotMaster, RequestError};
-pub(crate) use resource_actor::Status;
+pub(crate) use resource_actor::{Status, WeakResourceHandle};
 pub use threads::block_on;
 pub(crate) use threads::{Threads, spawn};
 pub(crate) use uplink_actor::{Parent, UplinkReport};

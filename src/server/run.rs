@@ -26,13 +26,13 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use crate::{
     api::{
         grpc::{
-            self, CapacityService, GrpcServices, PushService, StatusService,
+            self, CapacityService, GrpcServices, PushService, SessionService, StatusService,
             admin::{self, AdminOptions, AdminPort, AdminService},
             pools::PoolService,
         },
         http::{self, HostNames},
         pages::{PASTED_BYTES, Pages, Snapshots, live::LivePages},
-        status::{HealthSources, history::History, survey::Surveyor},
+        status::{HealthSources, ReadinessProbe, history::History, survey::Surveyor},
     },
     auth::CredentialFiles,
     config::{error::ServeError, initial_config::InitialConfiguration, limits::Limits},
@@ -99,6 +99,8 @@ pub struct Options {
     pub skew: Skew,
     /// Listeners that [`Server::extra_services`] will open. The server refuses to start if they are exposed.
     pub extra_listeners: Vec<ListenOption>,
+    /// Whether the services of these listeners are ready. The readiness probe asks it.
+    pub extra_readiness: Option<ReadinessProbe>,
 }
 
 /// A running server.
@@ -239,13 +241,14 @@ impl Prepared {
         self.joined.as_ref().map(|joined| joined.membership.raft.clone())
     }
 
-    fn health_sources(&self) -> HealthSources {
+    fn health_sources(&self, extra: Option<ReadinessProbe>) -> HealthSources {
         let stored = self.joined.as_ref();
         HealthSources {
             connections: self.listeners.clients.open.clone(),
             budget: Arc::clone(&self.guard.budget),
             stored: stored.map(|joined| (joined.membership.raft.clone(), Arc::new(joined.data.clone()))),
             tls: self.guard.tls.clone(),
+            extra,
         }
     }
 }
@@ -262,12 +265,13 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let health = HealthReporter::new();
         serves(&health, true).await;
-        let (raft, health_sources) = (prepared.raft(), prepared.health_sources());
+        let (raft, health_sources) = (prepared.raft(), prepared.health_sources(options.extra_readiness));
         let Prepared { info, addresses, guard, listeners, .. } = prepared;
         let services = GrpcServices {
             capacity: CapacityService::new(node.clone(), info.clone(), raft.clone()),
             status: StatusService::new(node.clone(), info.clone(), health_sources.clone()),
             push: PushService::new(node.clone(), stopped.clone()),
+            session: SessionService::new(node.clone(), stopped.clone()),
             health: health.clone(),
         };
         let extra_listeners = guard.listeners()?;

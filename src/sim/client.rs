@@ -9,7 +9,7 @@ pub(crate) mod usage;
 
 use std::sync::Arc;
 
-use leaseway_client::session::{GrantedLease, Mode, Outgoing, Session, Wants as Asked};
+use leaseway_client::session::{GrantedLease, Mode, Outgoing, Session, StreamReply, Wants as Asked};
 use leaseway_core::{
     resource::invariant::Violation,
     types::{Amount, Millis},
@@ -104,6 +104,20 @@ impl ClientMachine {
         }
         self.with_session(now, number, |session, number| {
             session.answered(now, number, given.into_iter().collect());
+        });
+    }
+
+    /// Lets a client of this kind renew its lease by a stream. All servers accept streams.
+    pub(crate) fn offer_stream(&mut self) {
+        if let ClientMachine::Session(session) = self {
+            let server = Arc::clone(session.target());
+            session.offer_stream(&server, Some(1));
+        }
+    }
+
+    pub(crate) fn stream_answered(&mut self, now: Millis, number: u64, reply: StreamReply) {
+        self.with_session(now, number, |session, number| {
+            session.stream_answered(now, number, reply);
         });
     }
 

@@ -1,11 +1,14 @@
 //! Nodes: the engines of the master, and the replicated state of the peers.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
-use leaseway_core::engine::{Batch, Effects, Environment, MIN_VISIT_INTERVAL, Moment, ResourceEngine};
+use leaseway_core::engine::{
+    Batch, Effects, Environment, MIN_VISIT_INTERVAL, Moment, ResourceEngine,
+    stream::{Stream, Turn},
+};
 use leaseway_core::{
     lease::promises::{Changes, Promises},
     policy::overrides::{Load, Override},
@@ -43,9 +46,20 @@ pub(crate) struct Node {
     pub(crate) most: Option<Sum>,
     pub(crate) uplink_cut_until: Millis,
     pub(crate) isolated_until: Millis,
+    /// The newest stream of each client, by index. They outlive a master, to show that the next one does not use them.
+    pub(crate) streams: HashMap<usize, OpenStream>,
     /// Used by a planted fault: the supply of a former master.
     #[cfg(feature = "planted")]
     pub(crate) remembered: Vec<(Arc<str>, leaseway_core::resource::supply::Supply)>,
+}
+
+/// A stream of renewals of one client.
+pub(crate) struct OpenStream {
+    /// The incarnation of the client, and the number of its stream.
+    pub(crate) number: (u32, u64),
+    pub(crate) stream: Stream<()>,
+    /// The message that is being answered.
+    pub(crate) turn: Option<(u64, Turn)>,
 }
 
 pub(crate) struct Proposed {
@@ -219,6 +233,7 @@ impl Node {
             most: None,
             uplink_cut_until: Millis(0),
             isolated_until: Millis(0),
+            streams: HashMap::new(),
             #[cfg(feature = "planted")]
             remembered: Vec::new(),
         }

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt};
 
 use leaseway_core::{
     policy::{
-        parameters::NamedParameter,
+        parameters::{GROUP_PARAMETER, GROUPS_PARAMETER, NamedParameter},
         settings::{SafeCapacity, Settings},
     },
     types::{Amount, Millis},
@@ -18,7 +18,7 @@ use leaseway_core::{
 use serde::Deserialize;
 
 use crate::{
-    network::Network,
+    network::{Network, message::GROUPS},
     scenario::fault::Fault,
     units::{Algorithm, Between, Part, Span},
 };
@@ -76,6 +76,10 @@ pub struct ResourceSpec {
     pub(crate) lease: Span,
     /// The refresh interval at the root. That of child nodes is derived from their parent's, with `decay_factor`.
     pub(crate) refresh: Span,
+    /// Groups the clients into three organizations with up to seven teams each, with these rules: `lend` or `keep`,
+    /// weight, minimum, maximum or `-`, and a pattern such as `o1/*`.
+    #[serde(default)]
+    pub(crate) groups: Option<Vec<String>>,
     /// −1: unlimited. By default the capacity divided by the number of clients.
     #[serde(default)]
     pub(crate) safe_capacity: Option<f64>,
@@ -151,6 +155,8 @@ pub(crate) enum ClientKind {
     Liar,
     /// A gateway's client for one Envoy.
     Envoy,
+    /// A Leaseway client that renews its lease by a stream.
+    Stream,
     /// A Leaseway client with a limiter. `wants` is the rate of callers, and its wants are estimated.
     Limiter,
 }
@@ -158,7 +164,8 @@ pub(crate) enum ClientKind {
 impl ClientKind {
     /// Whether it speaks the Leaseway protocol.
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, ClientKind::Leaseway | ClientKind::Liar | ClientKind::Envoy | ClientKind::Limiter)
+        use ClientKind::{Envoy, Leaseway, Liar, Limiter, Stream};
+        matches!(self, Leaseway | Liar | Stream | Envoy | Limiter)
     }
 
     /// Whether its requests name its lease.
@@ -307,7 +314,7 @@ const fn three() -> u8 {
 }
 
 /// The built-in scenarios: name and file.
-pub const BUILT_IN: [(&str, &str); 35] = [
+pub const BUILT_IN: [(&str, &str); 39] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -333,6 +340,7 @@ pub const BUILT_IN: [(&str, &str); 35] = [
     ("random_limiters", include_str!("scenarios/random_limiters.yaml")),
     ("cramped_overrides", include_str!("scenarios/cramped_overrides.yaml")),
     ("cramped_envoys", include_str!("scenarios/cramped_envoys.yaml")),
+    ("cramped_streams", include_str!("scenarios/cramped_streams.yaml")),
     ("cramped_limiters", include_str!("scenarios/cramped_limiters.yaml")),
     ("ended", include_str!("scenarios/ended.yaml")),
     ("ended_tree", include_str!("scenarios/ended_tree.yaml")),
@@ -341,6 +349,9 @@ pub const BUILT_IN: [(&str, &str); 35] = [
     ("newcomers", include_str!("scenarios/newcomers.yaml")),
     ("newcomers_enough", include_str!("scenarios/newcomers_enough.yaml")),
     ("lopsided", include_str!("scenarios/lopsided.yaml")),
+    ("lopsided_groups", include_str!("scenarios/lopsided_groups.yaml")),
+    ("random_groups", include_str!("scenarios/random_groups.yaml")),
+    ("cramped_groups", include_str!("scenarios/cramped_groups.yaml")),
     ("pool", include_str!("scenarios/pool.yaml")),
     ("pool_surge", include_str!("scenarios/pool_surge.yaml")),
 ];
@@ -460,6 +471,13 @@ impl Scenario {
         };
         for (name, value) in &resource.parameters {
             let parameter = NamedParameter { name: name.clone(), value: Some(value.to_string()) };
+            settings.apply(&parameter).map_err(|error| error.to_string())?;
+        }
+        let groups = self.resource.groups.iter();
+        let pattern = groups.clone().map(|_| (GROUPS_PARAMETER, GROUPS));
+        let rules = groups.flatten().map(|rule| (GROUP_PARAMETER, rule.as_str()));
+        for (name, value) in pattern.chain(rules) {
+            let parameter = NamedParameter { name: name.into(), value: Some(value.into()) };
             settings.apply(&parameter).map_err(|error| error.to_string())?;
         }
         settings.check().map_err(|error| error.to_string())?;

@@ -14,6 +14,7 @@ mod forgery;
 mod nodes;
 mod overrides;
 mod steady_state;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod uplinks;
@@ -45,7 +46,11 @@ use crate::{
         message::{Message, Participant},
     },
     node::{Buffers, Node},
-    scenario::{ClientKind, fault::Fault, plan::Plan},
+    scenario::{
+        ClientKind,
+        fault::Fault,
+        plan::{Plan, TreeClient},
+    },
     simulation::{forgery::Access, steady_state::SteadyState},
     units::Span,
 };
@@ -152,6 +157,8 @@ struct Simulation<'p> {
     access: Option<Access>,
     is_cut: bool,
     messages: u64,
+    /// Leases that were renewed without a round.
+    renewals: u64,
     /// Whether violations end the run.
     checks_invariants: bool,
     quiet: bool,
@@ -215,6 +222,7 @@ impl<'p> Simulation<'p> {
             access: scenario.faults().any(|fault| matches!(fault, Fault::Forge { .. })).then(|| Access::new(plan)),
             is_cut: false,
             messages: 0,
+            renewals: 0,
             checks_invariants: !options.continue_after_violation,
             quiet: false,
             events: 0,
@@ -331,6 +339,7 @@ impl<'p> Simulation<'p> {
         }
         match message {
             Message::Request(request) => self.request(*request),
+            Message::Stream(message) => self.stream_message(*message),
             Message::Reply(reply) => match reply.to {
                 Participant::Client(client) => self.answer_client(client, &reply),
                 Participant::Node(node) => self.answer_node(node, *reply),
@@ -431,9 +440,17 @@ impl<'p> Simulation<'p> {
     }
 
     fn dues(&self) -> Vec<Amount> {
-        let places = &self.plan.tree.clients;
-        let demands: Vec<_> =
-            self.clients.iter().zip(places).map(|(client, place)| (client.asks_for(), place.priority)).collect();
+        let clients = self.clients.iter().zip(&self.plan.tree.clients);
+        let demand = |(client, place): (&Client, &TreeClient)| {
+            // Doorman's child nodes are in no group.
+            let name = if client.kind == ClientKind::DoormanNode {
+                client.name.replace('/', "-")
+            } else {
+                client.name.to_string()
+            };
+            (name, client.asks_for(), place.priority)
+        };
+        let demands: Vec<_> = clients.map(demand).collect();
         oracle::dues(&Settings { capacity: self.capacity, ..self.settings.clone() }, &demands)
     }
 
@@ -488,6 +505,7 @@ impl<'p> Simulation<'p> {
             pool: self.pools.as_ref().map(Pools::figures),
             messages_per_s: self.messages as f64 * 1000.0 / self.now.0.max(1) as f64,
             events: self.events,
+            renewals: self.renewals,
             took_s: 0.0,
             digest: format!("{:016x}", self.accounting.digest()),
             curve: self.curve.take().unwrap_or_default(),

@@ -1,7 +1,8 @@
 //! The demand reported to the parent.
 
-use leaseway_client::session::{Ask, Body, Lease, Outgoing};
+use leaseway_client::session::{Ask, Body, Lease, Outgoing, StreamRequest};
 use leaseway_core::{
+    allocation::groups::GroupDemand,
     pool::Usage,
     resource::supply::DemandSummary,
     types::{Amount, Claim, Claims},
@@ -12,6 +13,8 @@ use leaseway_core::{
 pub struct Aggregate {
     /// Their wants, in slices of similar wants.
     pub claims: Claims,
+    /// The same by group, if clients are grouped.
+    pub groups: Vec<GroupDemand>,
     /// Capacity that the holders may still be using.
     pub outstanding: Amount,
     /// Whether some holders are still unknown to the node.
@@ -28,7 +31,7 @@ const NO_DEMAND: Claim = Claim::new(Amount::ZERO, 1, 1);
 
 impl Aggregate {
     fn of(summary: DemandSummary, has: Option<&Lease>) -> Aggregate {
-        let DemandSummary { mut claims, outstanding, usage, learning, period, .. } = summary;
+        let DemandSummary { mut claims, groups, outstanding, usage, learning, period, .. } = summary;
         let has_token = has.is_some_and(|lease| lease.token.is_some());
         if claims.is_empty() && !has_token {
             claims.push(NO_DEMAND);
@@ -40,7 +43,7 @@ impl Aggregate {
             request_cost: Amount::clamped(usage.spent),
             interval: None,
         });
-        Aggregate { claims, outstanding, learning, usage, period }
+        Aggregate { claims, groups, outstanding, learning, usage, period }
     }
 }
 
@@ -53,6 +56,11 @@ pub(super) fn outgoing(outgoing: Outgoing<DemandSummary>) -> Outgoing<Aggregate>
     let body = match body {
         Body::Ask(asks) => Body::Ask(asks.into_iter().map(ask).collect()),
         Body::Release(releases) => Body::Release(releases),
+        Body::Stream(request) => {
+            let StreamRequest { stream, sequence, stated, renewed } = request;
+            let stated = stated.into_iter().map(|(index, stated)| (index, ask(stated))).collect();
+            Body::Stream(StreamRequest { stream, sequence, stated, renewed })
+        }
     };
     Outgoing { number, target, deadline, body }
 }

@@ -55,6 +55,9 @@ struct ReportedUsage {
 const RETRY_DELAY: Millis = Millis(100);
 /// The servers' default limit.
 const RESOURCES_PER_REQUEST: usize = 1000;
+/// The maximum number of slices in groups of clients in a request, over all resources but the first: less than 1 MB,
+/// which is within the limits of a server for messages.
+const GROUP_SLICES_PER_REQUEST: usize = 8_000;
 
 impl UplinkEngine {
     /// The session settings of a node whose parent has these endpoints. Retries are fast, because all holders below
@@ -121,9 +124,14 @@ impl UplinkEngine {
     /// The request to send, if one is due.
     fn send(&mut self, now: Millis, summaries: Vec<(Arc<str>, DemandSummary)>) -> Option<Outgoing<Aggregate>> {
         let due = self.due(now).unwrap_or_default();
-        let mut answered = BTreeSet::new();
+        let (mut answered, mut slices) = (BTreeSet::new(), 0);
         for (id, mut summary) in summaries {
             if due.binary_search(&id).is_err() {
+                continue;
+            }
+            slices += summary.groups.iter().map(|group| 1 + group.claims.len()).sum::<usize>();
+            if slices > GROUP_SLICES_PER_REQUEST && !answered.is_empty() {
+                // Left for the next request.
                 continue;
             }
             if summary.version != self.supply_versions.get(&id).copied().unwrap_or_default() {
@@ -175,7 +183,7 @@ impl UplinkEngine {
     }
 
     /// The supply of a resource, if the session accepted this lease.
-    fn new_supply(&mut self, now: Millis, Granted { given, terms, settings }: Granted) -> Option<NewSupply> {
+    fn new_supply(&mut self, now: Millis, Granted { given, terms, groups, settings }: Granted) -> Option<NewSupply> {
         let id = given.id;
         let lease = self.session.lease(now, &id)?;
         if lease.wire != given.wire || lease.token != given.token {
@@ -188,7 +196,7 @@ impl UplinkEngine {
         }
         let (capacity, until) = (Amount::clamped(lease.capacity.get()), lease.end);
         let period = lease.budget.map(|budget| budget.period);
-        let supply = Supply { capacity, until, terms, version: self.last_version, period };
+        let supply = Supply { capacity, until, terms, groups, version: self.last_version, period };
         Some(NewSupply { id, supply, settings: settings.of_child() })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leaseway_client::session::{GrantedLease, Outgoing};
 use leaseway_core::{
-    allocation::division::Terms,
+    allocation::{division::Terms, groups::GroupSupply},
     policy::settings::Settings,
     resource::supply::{DemandSummary, Supply},
     types::Millis,
@@ -51,6 +51,8 @@ pub struct Granted {
     pub given: GrantedLease,
     /// The terms of the parent for each priority; empty if it sends none.
     pub terms: Vec<(i16, Terms)>,
+    /// This node's part of each group; empty if the parent sends none.
+    pub groups: Vec<GroupSupply>,
     /// The settings of the resource at the parent.
     pub settings: Settings,
 }

@@ -1,5 +1,5 @@
 use leaseway_client::session::{Body, GrantedLease, Wire};
-use leaseway_core::{policy::settings::AlgorithmKind, pool::UsageBelow};
+use leaseway_core::{allocation::groups::GroupDemand, policy::settings::AlgorithmKind, pool::UsageBelow};
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn granted(id: &str, capacity: f64, token: u64) -> Granted {
     let (length, refresh) = (Millis(60_000), Millis(8_000));
     let given = GrantedLease { id: id.into(), length, refresh, token: Some(token), wire, safe: None, budget: None };
     let settings = leaseway_core::policy::settings::Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
-    Granted { given, terms: Vec::new(), settings }
+    Granted { given, terms: Vec::new(), groups: Vec::new(), settings }
 }
 
 fn summary(version: u64) -> DemandSummary {
@@ -96,6 +96,25 @@ fn a_resource_that_does_not_answer_is_left_for_a_later_request() {
     answer(&mut uplink, 5, number, vec![granted("quick", 50.0, 7)]);
     assert!(due(&mut uplink, 99).is_empty());
     assert_eq!(due(&mut uplink, 100), ["slow".into()]);
+}
+
+#[test]
+fn resources_with_many_groups_are_divided_among_requests() {
+    let mut uplink = uplink();
+    let many = |id: &str| {
+        let claims = [leaseway_core::types::Claim::of_client(Amount::clamped(1.0), 0)];
+        let group =
+            |n: usize| GroupDemand { path: n.to_string().into(), claims: claims[..].into(), held: Amount::ZERO };
+        (Arc::<str>::from(id), DemandSummary { groups: (0..3_000).map(group).collect(), ..summary(0) })
+    };
+    asks_for(&mut uplink, 0, "a");
+    asks_for(&mut uplink, 0, "b");
+    let outgoing = sent(&mut uplink, 0, vec![many("a"), many("b")]);
+    let number = outgoing.number;
+    assert_eq!(asks(outgoing), [("a".into(), None)]);
+    answer(&mut uplink, 5, number, vec![granted("a", 50.0, 7)]);
+    assert_eq!(due(&mut uplink, 100), ["b".into()]);
+    assert_eq!(asks(sent(&mut uplink, 100, vec![many("b")])), [("b".into(), None)]);
 }
 
 #[test]

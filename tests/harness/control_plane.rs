@@ -9,7 +9,7 @@ use std::{
 
 use leaseway_proto::envoy::{
     discovery::{
-        DiscoveryRequest, DiscoveryResponse,
+        DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
         aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
     },
     ratelimit_discovery::{
@@ -171,7 +171,7 @@ impl Subscriptions {
     }
 }
 
-type Responses = Pin<Box<dyn Stream<Item = Result<DiscoveryResponse, Status>> + Send>>;
+type Responses<R = DiscoveryResponse> = Pin<Box<dyn Stream<Item = Result<R, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl AggregatedDiscoveryService for Subscriptions {
@@ -182,6 +182,16 @@ impl AggregatedDiscoveryService for Subscriptions {
         requests: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Responses>, Status> {
         Ok(self.follow(requests))
+    }
+
+    type DeltaAggregatedResourcesStream = Responses<DeltaDiscoveryResponse>;
+
+    /// The control plane of `tests/go` has it.
+    async fn delta_aggregated_resources(
+        &self,
+        _: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        Err(Status::unimplemented("state of the world only"))
     }
 }
 

@@ -45,6 +45,11 @@ impl Gateway {
         });
     }
 
+    /// As [`for_requests`](Self::for_requests), with the rules of a directory.
+    pub(crate) fn with_directory(servers: &[String], rules: &str, flags: &[&str]) -> Gateway {
+        Gateway::with_rules(servers, ["--ratelimit-config", rules], flags)
+    }
+
     /// As [`for_requests`](Self::for_requests), with rules from a control plane.
     pub(crate) fn following(servers: &[String], control_plane: &str, flags: &[&str]) -> Gateway {
         Gateway::with_rules(servers, ["--rls-xds", control_plane], flags)

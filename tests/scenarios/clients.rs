@@ -7,3 +7,5 @@ mod hints;
 mod leases;
 mod limits;
 mod servers;
+mod several_limits;
+mod streams;

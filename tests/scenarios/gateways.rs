@@ -2,6 +2,7 @@
 
 mod access;
 mod declare;
+mod differential;
 mod envoy;
 mod go_control_plane;
 mod http;

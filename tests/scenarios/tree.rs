@@ -1,5 +1,6 @@
 //! Trees of nodes.
 
+mod groups;
 mod mixed;
 mod names;
 mod rules;

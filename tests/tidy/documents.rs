@@ -124,7 +124,7 @@ fn paths_and_names_in_contributing_exist() {
 fn files_and_tests_in_internals_exist() {
     let code = Code::read();
     let mut missing = Vec::new();
-    for folder in ["docs/internals", "docs/decisions", "docs/reference"] {
+    for folder in ["docs/internals", "docs/decisions", "docs/reference", "src/raft"] {
         for (path, text) in files_below(&root().join(folder), &["md"]) {
             let names = quoted(&text).into_iter().filter(|name| !name.contains(' '));
             let is_missing = |name: &String| {

@@ -1,6 +1,6 @@
 //! Compares docs/reference with the binary and the code.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use crate::{
     command_line::{Flag, commands, flags, leaseway},
@@ -91,8 +91,9 @@ fn json_output_is_documented() {
 #[test]
 fn variables_are_documented() {
     let code = files_below(&root().join("src"), &["rs"]);
+    let is_test = |path: &Path| path.strip_prefix(root()).is_ok_and(|path| path.to_string_lossy().contains("tests"));
     let is_of_name = |char: char| char.is_ascii_uppercase() || char == '_';
-    let in_code = code.iter().filter(|(path, _)| !path.to_str().unwrap().contains("tests")).flat_map(|(_, text)| {
+    let in_code = code.iter().filter(|(path, _)| !is_test(path)).flat_map(|(_, text)| {
         let quoted = text.split('"').filter(|text| text.starts_with("LEASEWAY_") && text.chars().all(is_of_name));
         quoted.filter(|name| *name != "LEASEWAY_").map(str::to_owned).collect::<Vec<_>>()
     });
@@ -138,9 +139,12 @@ fn limits_with_flags_are_documented_with_their_defaults() {
 }
 
 /// Limits without a flag: name and value of the constant, and text on the page.
-const FIXED: [(&str, &str, &str); 54] = [
+const FIXED: [(&str, &str, &str); 60] = [
     ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
     ("MAX_GROUPS", "10_000", "| groups of a resource, at all levels; rules for groups | fixed | 10,000; 100 |"),
+    ("MAX_GROUPS_OF_CHILD", "1_000", "at a node with a parent, which it reports | fixed | 1,000 |"),
+    ("MAX_GROUP_SLICES", "4_000", "over all groups of a resource | fixed | 4,000, each group at least one |"),
+    ("MAX_GROUP_SERIES", "1000", "in `/metrics`, over all resources | fixed | 1,000 |"),
     ("MAX_REPORTED_GROUPS", "100", "with more, those with the largest wants | fixed | 100 |"),
     ("PASTED_BYTES", "1 << 20", "| fixed | 1 MiB, within 10 s |"),
     ("MAX_OVERRIDES", "100", "| fixed | 100; 1 s to 7 days; 500 |"),
@@ -155,7 +159,7 @@ const FIXED: [(&str, &str, &str); 54] = [
     ("MAX_PENDING", "64", "| resources named in one hint | fixed | 64 |"),
     ("MAX_STREAMS", "1024", "| requests under way on one connection | fixed | 1,024 |"),
     ("ENTRIES", "32", "for more than 32 resources"),
-    ("BYTES", "32 << 10", "of its thread go on; entries of one request that are worked on | fixed | 32 KiB; 32 |"),
+    ("BYTES", "32 << 10", "that a thread processes before it serves other connections | fixed | 32 KiB; 32 |"),
     ("AT_A_TIME", "2", "that are made or compressed at a time | fixed | 2 |"),
     ("MAX_REFUSED", "20", "is not looked at for a second | fixed | 20, and one more each second |"),
     ("MAX_REFUSED", "200", "that prove nothing within a second | fixed | 200 |"),
@@ -163,8 +167,8 @@ const FIXED: [(&str, &str, &str); 54] = [
     ("MAX_PENDING_HANDSHAKES", "1024", "no preface of HTTP/2 | fixed | 1,024, for 10 s |"),
     ("MAX_SUBCLIENTS", "1_000_000_000", "1 to 1,000,000,000"),
     ("PAGE_ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
-    ("MAX_CHANGES_PER_KIND", "256", "of one: 3 MB at the most | fixed | 256; 400 |"),
-    ("MAX_CHANGE_TEXT", "400", "of one: 3 MB at the most | fixed | 256; 400 |"),
+    ("MAX_CHANGES_PER_KIND", "256", "bytes of each text of a change (3 MB in all) | fixed | 256; 400 |"),
+    ("MAX_CHANGE_TEXT", "400", "bytes of each text of a change (3 MB in all) | fixed | 256; 400 |"),
     ("CHILDREN", "1000", "| child nodes that the page shows | fixed | 1,000 |"),
     ("REACHABLE", "100_000", "| holders that can be reached page by page | fixed | 100,000 |"),
     ("SAMPLES", "180", "180 samples of 16 bytes"),
@@ -193,6 +197,9 @@ const FIXED: [(&str, &str, &str); 54] = [
     ("MAX_SUBSCRIBERS", "256", "| fixed | 256; 1,024 |"),
     ("QUEUE", "1024", "| fixed | 256; 1,024 |"),
     ("MAX_WAITING", "1024", "| fixed | 1,024, for a second |"),
+    ("MAX_METADATA", "100", "values in the `metadata` of one | 100,000; 100; 100 |"),
+    ("MAX_REQUEST_LIMITS", "256", "| different limits that requests bring with them | 256 |"),
+    ("MAX_BY_VALUE", "10_000", "with values of requests; bytes of one | 10,000; 256 |"),
 ];
 
 #[test]

@@ -57,7 +57,7 @@ async fn expiry(
     kit: &Kit,
     lease: Grant,
     mode: &str,
-) -> Result<(ScriptedServer, crate::conform::driver::Driver), String> {
+) -> Result<(ScriptedServer, crate::common::driver::Driver), String> {
     let (server, mut client) = kit.rate(grant(lease.length(3)), 100.0, mode).await?;
     usable(&mut client, lease.capacity, "lease").await?;
     server.play(Script::Silent);

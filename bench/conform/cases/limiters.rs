@@ -63,7 +63,7 @@ pub(super) async fn a_rate_admits_nothing_after_the_expiry(kit: Kit) -> Outcome 
     check(admitted == 0, || format!("{admitted} permits after the expiry"))
 }
 
-async fn gauge(kit: &Kit, capacity: f64) -> Result<(ScriptedServer, crate::conform::driver::Driver), String> {
+async fn gauge(kit: &Kit, capacity: f64) -> Result<(ScriptedServer, crate::common::driver::Driver), String> {
     let server = ScriptedServer::start(Script::Grant(Grant::of(capacity))).await?;
     let mut client = kit.client(&[&server], "safe").await?;
     client.expect_ok(&format!("gauge {RESOURCE} 10")).await?;

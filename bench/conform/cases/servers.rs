@@ -6,9 +6,9 @@ use tokio::time::{Duration, sleep};
 use tonic::Code;
 
 use super::{Kit, Outcome, RESOURCE, check, eventually, request_since, usable};
-use crate::conform::{
-    driver::Driver,
-    server::{Grant, Script, ScriptedServer},
+use crate::{
+    common::driver::Driver,
+    conform::server::{Grant, Script, ScriptedServer},
 };
 
 /// Two servers with these scripts, and a client of both that opens a rate.

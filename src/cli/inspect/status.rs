@@ -3,8 +3,8 @@
 use clap::Args;
 use leaseway_core::types::{escaped, escaped_lines};
 use leaseway_proto::status::{
-    GetStatusRequest, GetStatusResponse, Holder, Overridden, Pool, Promises, Resource, ResourceLimit, Supply, Terms,
-    Uplink,
+    GetStatusRequest, GetStatusResponse, Group, Holder, Overridden, Pool, Promises, Resource, ResourceLimit, Supply,
+    Terms, Uplink,
 };
 use serde_json::{Value, json};
 
@@ -146,7 +146,45 @@ fn print_details(resource: &Resource) -> Outcome {
     if let Some(promises) = &resource.promises {
         print(promised(promises))?;
     }
+    if resource.group.is_empty() {
+        return Ok(());
+    }
+    print("")?;
+    print(table(&GROUP_HEADING, resource.group.iter().map(group_row)))?;
+    let (shown, all) = (resource.group.len() as u64, resource.groups);
+    if shown < all {
+        print(format_args!("... {shown} of {all} groups, those with the largest wants"))?;
+    }
     Ok(())
+}
+
+const GROUP_HEADING: [&str; 8] = ["GROUP", "WANTS", "SHARE", "HELD", "WEIGHT", "MINIMUM", "MAXIMUM", "MEMBERS"];
+
+/// Groups are indented by level.
+fn group_row(group: &Group) -> Vec<String> {
+    let level = group.path.matches('/').count();
+    let minimum = match (group.minimum > 0.0, group.lends) {
+        (false, _) => "-".to_owned(),
+        (true, true) => number(group.minimum),
+        (true, false) => format!("{} kept", number(group.minimum)),
+    };
+    vec![
+        format!("{}{}", "  ".repeat(level), group.path),
+        number(group.wants),
+        number(group.share),
+        number(group.held),
+        group.weight.to_string(),
+        minimum,
+        group.maximum.map_or_else(|| "-".to_owned(), number),
+        group.members.to_string(),
+    ]
+}
+
+fn group_as_json(group: &Group) -> Value {
+    json!({
+        "path": group.path, "wants": group.wants, "share": group.share, "held": group.held, "weight": group.weight,
+        "minimum": group.minimum, "maximum": group.maximum, "lends": group.lends, "members": group.members,
+    })
 }
 
 /// The maximum page size of servers, in rows.
@@ -373,6 +411,7 @@ pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
             "limit": resource.limit.as_ref().map(limit_as_json),
             "overridden": resource.overridden.as_ref().map(overridden_as_json),
             "pool": resource.pool.as_ref().map(pool_as_json), "supply": resource.supply.as_ref().map(supply),
+            "groups": resource.groups, "group": resource.group.iter().map(group_as_json).collect::<Vec<_>>(),
             "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
         })
     };

@@ -21,7 +21,7 @@ pub(crate) struct Capacity {
     resource: Option<String>,
     /// Capacity: a number such as 40, a rate such as 60000/min or 1M/day, or a percentage of the template's capacity,
     /// such as 50%
-    #[arg(value_name = "CAPACITY", group = "what", requires_all = ["end", "why"])]
+    #[arg(value_name = "CAPACITY", group = "what", requires_all = ["end", "why"], allow_negative_numbers = true)]
     capacity: Option<CapacityArgument>,
     /// Duration of the override, such as 90s, 10m or 2h
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -29,7 +29,7 @@ pub(crate) struct Capacity {
     /// End of the override, such as 2026-05-01T10:30:00Z
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     until: Option<SystemTime>,
-    /// Reason, shown in lists and in the audit log
+    /// Reason for the override (required), shown in lists and in the audit log
     #[arg(long, value_name = "TEXT", requires = "capacity")]
     why: Option<String>,
     /// Allow a capacity above the template's

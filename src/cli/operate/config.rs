@@ -6,6 +6,7 @@ mod differences;
 mod history;
 mod plan;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -44,6 +45,9 @@ pub(crate) enum ConfigCommand {
         /// Rules: YAML files, or directories of them
         #[arg(required = true, value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
+        /// Accept several files for one domain
+        #[arg(long)]
+        merge_domains: bool,
     },
     /// Print the default configuration as a starting point
     Example,
@@ -65,7 +69,7 @@ impl ConfigCommand {
     pub(crate) fn run(self) -> Outcome {
         match self {
             ConfigCommand::Check(check) => check.run(),
-            ConfigCommand::FromRatelimit { files } => from_ratelimit(&files),
+            ConfigCommand::FromRatelimit { files, merge_domains } => from_ratelimit(&files, merge_domains),
             ConfigCommand::Example => print(config::DEVELOPMENT.trim_end()),
             ConfigCommand::Plan(plan) => plan.run(),
             ConfigCommand::Apply(apply) => apply.run(),
@@ -78,12 +82,12 @@ impl ConfigCommand {
 }
 
 /// Warnings go to standard error, so that standard output can be used as it is.
-fn from_ratelimit(files: &[PathBuf]) -> Outcome {
-    let loaded = file::load(files)?;
+fn from_ratelimit(files: &[PathBuf], merge_domains: bool) -> Outcome {
+    let loaded = file::load(files, merge_domains)?;
     for warning in &loaded.warnings {
         note(format_args!("warning: {warning}"));
     }
-    print(templates::resources(&loaded.rules).trim_end())
+    print(templates::resources(&loaded.rules, &BTreeSet::new()).trim_end())
 }
 
 #[derive(Args)]

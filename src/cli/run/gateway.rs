@@ -1,6 +1,7 @@
 //! `leaseway gateway`.
 
 pub(crate) mod flags;
+pub(crate) mod ratelimit_env;
 mod xds;
 
 use std::{net::SocketAddr, path::PathBuf};
@@ -49,6 +50,11 @@ pub(crate) struct RunGateway {
     /// 127.0.0.1:5100]
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = endpoint::read)]
     server: Vec<Endpoint>,
+    /// Take over the environment variables of envoyproxy/ratelimit, such as GRPC_PORT, CONFIG_TYPE and SHADOW_MODE. Flags
+    /// and the variables of Leaseway take precedence
+    // Applied before the command line is parsed.
+    #[arg(long)]
+    ratelimit_env: bool,
     /// File with the token that identifies the gateway to the cluster. Sent only over TLS or to loopback, unless
     /// --insecure is given
     #[arg(long, value_name = "FILE")]
@@ -181,6 +187,15 @@ impl RunGateway {
 
     /// Where the gateway declares templates.
     fn declaring(&self) -> Result<DeclareOptions, CliError> {
+        // With the default of one of them, rules could be declared to another cluster than the one that grants leases.
+        let missing = match (self.server.is_empty(), self.declare_admin.is_empty()) {
+            (false, true) => Some("--declare needs --declare-admin with --server: the admin address of that cluster"),
+            (true, false) => Some("--declare-admin needs --server: the servers of that cluster"),
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            return Err(CliError::Flags(missing.to_owned()));
+        }
         let token = self.declare_token_file.as_ref().or(self.token_file.as_ref());
         let transport = self.transport(&self.declare_admin, token)?;
         Ok(DeclareOptions { addresses: found(Port::Operators, &self.declare_admin).addresses, transport })

@@ -319,6 +319,7 @@ impl Serve {
             access: self.access.options(),
             tls: self.tls.options(self.peer_tls.peer_tls_ca),
             skew: Skew { offset_ms: self.faults.clock_offset_ms, rate: self.faults.clock_rate },
+            extra_readiness: gateway.as_ref().and_then(leaseway_gateway::Options::readiness),
             extra_listeners: gateway.iter().flat_map(leaseway_gateway::Options::listeners).collect(),
         };
         let mut server = Server::start(options).await?;

@@ -179,16 +179,17 @@ impl Schedule {
     /// `accept` is not called for members behind the picked one; they accrue.
     ///
     /// Costs as much as `pick`, plus twice that for each rejected member. If all are rejected, nothing changes.
-    pub fn pick_where(&mut self, mut accept: impl FnMut(Member) -> bool) -> Option<Member> {
+    pub fn pick_where(&mut self, accept: impl FnMut(Member) -> bool) -> Option<Member> {
         let mut attempt = Attempt::begin(self)?;
-        while let Some(member) = attempt.candidate() {
-            if accept(member) {
-                attempt.charge(member);
-                return Some(member);
-            }
-            attempt.skip(member);
-        }
-        None
+        let member = attempt.find(accept)?;
+        attempt.charge(member);
+        Some(member)
+    }
+
+    /// The member that [`pick_where`](Self::pick_where) would pick. Changes nothing. Takes time linear in the number of
+    /// members.
+    pub fn peek_where(&mut self, accept: impl FnMut(Member) -> bool) -> Option<Member> {
+        Attempt::begin(self)?.find(accept)
     }
 
     /// Picks a certain member, for sticky sessions. It is charged as if it were next, and the others catch up afterwards.
@@ -349,8 +350,16 @@ impl<'a> Attempt<'a> {
         Some(Attempt { schedule, skipped: Vec::new(), charged: false })
     }
 
-    fn candidate(&self) -> Option<Member> {
-        self.schedule.member(self.schedule.tournament.leader()?)
+    /// The first member that is accepted. Skips those before it.
+    fn find(&mut self, mut accept: impl FnMut(Member) -> bool) -> Option<Member> {
+        while let Some(slot) = self.schedule.tournament.leader() {
+            let member = self.schedule.member(slot)?;
+            if accept(member) {
+                return Some(member);
+            }
+            self.skip(member);
+        }
+        None
     }
 
     fn skip(&mut self, candidate: Member) {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use proptest::prelude::*;
+use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
 
 use super::{Balancer, Factor, RETRY, milli_units};
@@ -24,49 +25,77 @@ fn picks(balancer: &Balancer<char>, count: usize) -> String {
     (0..count).map(|_| balancer.pick().map_or('-', |pick| *pick.backend())).collect()
 }
 
-#[test]
-fn backends_are_picked_by_weight_and_weight_zero_never() {
-    let balancer = Balancer::weighted([('a', 5), ('b', 1), ('x', 0), ('c', 1)]);
-    assert_eq!(picks(&balancer, 14), "aabacaaaabacaa");
+/// `testdata/balancer.json` describes its fields. The Go and the Python client replay it, too.
+#[tokio::test(start_paused = true)]
+async fn documented_sequences_are_reproduced() {
+    let file: Value = serde_json::from_str(include_str!("../testdata/balancer.json")).expect("valid JSON");
+    assert_eq!(file["format"], "balancer-scenarios/1");
+    for scenario in file["scenarios"].as_array().expect("scenarios") {
+        let capacities = scenario["capacities"].as_array().map_or(&[][..], Vec::as_slice);
+        let weights: Vec<u32> = match scenario["weights"].as_array() {
+            Some(weights) => weights.iter().map(|weight| weight.as_u64().expect("a weight") as u32).collect(),
+            None => vec![0; capacities.len()],
+        };
+        let retry = scenario["retry"].as_f64().map_or(RETRY, Duration::from_secs_f64);
+        let balancer = Balancer::weighted(('a'..='z').zip(weights)).with_retry(retry);
+        for (index, capacity) in capacities.iter().enumerate() {
+            balancer.set_capacity(index, capacity_of(capacity));
+        }
+        for step in scenario["steps"].as_array().expect("steps") {
+            if step[0] == "advance" {
+                advance(Duration::from_millis(step[1].as_u64().expect("milliseconds"))).await;
+            } else {
+                take(&balancer, step, &format!("{}: {step}", scenario["name"]));
+            }
+        }
+    }
 }
 
-#[test]
-fn no_backend_is_picked_without_a_lease() {
-    let balancer = Balancer::leased(['a', 'b']);
+fn capacity_of(value: &Value) -> Capacity {
+    if value == "unlimited" { Capacity::UNLIMITED } else { Capacity::of(value.as_f64().expect("a number")) }
+}
+
+fn take(balancer: &Balancer<char>, step: &Value, what: &str) {
+    let text = |at: usize| step[at].as_str().unwrap_or_default();
+    let index = text(1).chars().next().map_or(0, |name| balancer.backends().partition_point(|known| *known < name));
+    match text(0) {
+        "pick" => assert_eq!(picks(balancer, text(1).len()), text(1), "{what}"),
+        "where" => {
+            let mut asked = String::new();
+            let picked = balancer.pick_where(|name| {
+                asked.push(*name);
+                !text(1).contains(*name)
+            });
+            let picked = picked.map_or('-', |pick| *pick.backend()).to_string();
+            assert_eq!((asked.as_str(), picked.as_str()), (text(2), text(3)), "{what}");
+        }
+        "sticky" => assert_eq!(json!(balancer.pick_sticky(index).is_some()), step[2], "{what}"),
+        "capacity" => balancer.set_capacity(index, capacity_of(&step[2])),
+        "weight" => balancer.set_weight(index, step[2].as_u64().expect("a weight") as u32),
+        "pause" => balancer.pause(index),
+        "resume" => balancer.resume(index),
+        "fail" => balancer.failed(index, Instant::now()),
+        "enabled" => {
+            let enabled = (0..balancer.backends().len()).filter(|index| balancer.is_enabled(*index));
+            assert_eq!(enabled.map(|index| balancer.backends()[index]).collect::<String>(), text(1), "{what}");
+        }
+        "next_retry" => {
+            let left = balancer.next_retry().map(|at| (at - Instant::now()).as_millis() as u64);
+            assert_eq!(json!(left), step[1], "{what}");
+        }
+        other => panic!("unknown step {other}"),
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_pause_is_told() {
+    let balancer = Balancer::weighted([('a', 1)]);
+    balancer.pause(0);
+    let changed = balancer.changed();
     assert!(balancer.pick().is_none());
-    assert!(balancer.pick_where(|_| true).is_none());
-    assert!(balancer.pick_sticky(0).is_none());
-    // Less than a milli-unit counts as 0.
-    balancer.set_capacity(1, Capacity::of(0.0009));
-    assert!(balancer.pick().is_none() && !balancer.is_enabled(1));
-}
-
-#[test]
-fn a_backend_without_live_lease_is_skipped_until_renewed() {
-    let balancer = leased([7.0, 3.0]);
-    assert_eq!(picks(&balancer, 3), "aba");
-    balancer.set_capacity(1, Capacity::NONE);
-    assert_eq!(picks(&balancer, 50), "a".repeat(50));
-    balancer.set_capacity(1, Capacity::of(3.0));
-    assert_eq!(picks(&balancer, 10), "abaaabaaba");
-}
-
-#[test]
-fn leases_that_shrink_a_hundredfold_starve_no_backend() {
-    let balancer = leased([100.0, 100.0, 100.0]);
-    assert_eq!(picks(&balancer, 2), "ab");
-    (0..3).for_each(|index| balancer.set_capacity(index, Capacity::of(1.0)));
-    assert_eq!(picks(&balancer, 10), "cabcabcabc");
-}
-
-#[test]
-fn changing_a_weight_restarts_the_schedule() {
-    let balancer = Balancer::weighted([('a', 100), ('b', 100)]);
-    assert_eq!(picks(&balancer, 1), "a");
-    balancer.set_weight(1, 300);
-    assert_eq!(picks(&balancer, 8), "babbbabb");
-    balancer.set_weight(0, 0);
-    assert_eq!(picks(&balancer, 3), "bbb");
+    balancer.resume(0);
+    changed.await;
+    assert!(balancer.pick().is_some());
 }
 
 #[test]
@@ -95,38 +124,6 @@ fn unlimited_backends_share_equally_and_dominate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_backend_is_retried_after_the_back_off() {
-    let balancer = Balancer::weighted([('a', 1), ('b', 1)]);
-    balancer.pick().expect("both are enabled").failed();
-    assert_eq!(balancer.next_retry(), Some(Instant::now() + RETRY));
-    assert_eq!(picks(&balancer, 3), "bbb");
-    assert!(balancer.pick_sticky(0).is_none());
-    advance(RETRY - Duration::from_millis(1)).await;
-    assert_eq!(picks(&balancer, 2), "bb");
-    advance(Duration::from_millis(1)).await;
-    assert!(balancer.is_enabled(0));
-    // It was charged for the failed pick, and continues from there.
-    assert_eq!(picks(&balancer, 4), "baba");
-    assert_eq!(balancer.next_retry(), None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn failures_during_a_back_off_do_not_prolong_it() {
-    let balancer = Balancer::weighted([('a', 1)]).with_retry(Duration::from_secs(5));
-    balancer.failed(0, Instant::now());
-    advance(Duration::from_secs(4)).await;
-    balancer.failed(0, Instant::now());
-    assert_eq!(balancer.next_retry(), Some(Instant::now() + Duration::from_secs(1)));
-    advance(Duration::from_secs(1)).await;
-    assert_eq!(picks(&balancer, 1), "a");
-    balancer.failed(0, Instant::now());
-    advance(Duration::from_secs(4)).await;
-    assert_eq!(picks(&balancer, 1), "-");
-    advance(Duration::from_secs(1)).await;
-    assert_eq!(picks(&balancer, 1), "a");
-}
-
-#[tokio::test(start_paused = true)]
 async fn each_back_off_ends_at_its_own_time() {
     let balancer = Balancer::weighted([('a', 1), ('b', 1), ('c', 1)]).with_retry(Duration::from_secs(5));
     let start = Instant::now();
@@ -137,34 +134,6 @@ async fn each_back_off_ends_at_its_own_time() {
     assert_eq!([0, 1, 2].map(|index| balancer.is_enabled(index)), [true, false, true]);
     advance(Duration::from_secs(2)).await;
     assert!(balancer.is_enabled(1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn pause_failure_and_missing_lease_each_disable_a_backend() {
-    let balancer = leased([1.0, 1.0]);
-    balancer.pause(0);
-    balancer.failed(0, Instant::now());
-    balancer.set_capacity(0, Capacity::NONE);
-    balancer.set_capacity(0, Capacity::of(1.0));
-    assert!(!balancer.is_enabled(0));
-    balancer.resume(0);
-    assert!(!balancer.is_enabled(0));
-    balancer.pause(0);
-    advance(RETRY).await;
-    assert!(!balancer.is_enabled(0));
-    balancer.set_capacity(0, Capacity::NONE);
-    balancer.resume(0);
-    assert!(!balancer.is_enabled(0));
-    balancer.set_capacity(0, Capacity::of(1.0));
-    assert!(balancer.is_enabled(0));
-}
-
-#[test]
-fn a_sticky_pick_is_charged_and_the_others_catch_up() {
-    let balancer = Balancer::weighted([('a', 1), ('b', 1), ('c', 1)]);
-    assert_eq!(balancer.pick_sticky(1).map(|pick| (pick.index(), *pick.backend())), Some((1, 'b')));
-    assert_eq!(balancer.pick_sticky(1).map(|pick| pick.index()), Some(1));
-    assert_eq!(picks(&balancer, 4), "acac");
 }
 
 #[test]

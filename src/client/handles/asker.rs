@@ -7,12 +7,18 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_proto::doorman::{
-    DiscoveryRequest, GetCapacityRequest, GetCapacityResponse, Problem, ReleaseCapacityRequest,
-    capacity_client::CapacityClient,
+use leaseway_proto::{
+    doorman::{
+        DiscoveryRequest, GetCapacityRequest, GetCapacityResponse, Problem, ReleaseCapacityRequest,
+        capacity_client::CapacityClient,
+    },
+    session::{RenewRequest, RenewResponse, session_client::SessionClient},
 };
-use tokio::time::{Duration, Instant};
-use tonic::Status;
+use tokio::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+use tonic::{Code, Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
 
 use crate::{
     handles::{
@@ -21,7 +27,7 @@ use crate::{
         shared::{NextStep, Shared},
     },
     session::{
-        Body, GrantedLease, Wants,
+        Body, GrantedLease, Session, StreamReply, Wants,
         pool::{PoolState, Usage},
     },
     transport::{Asker, Call, Channel, Connection, Ended, Outcome, Reply, Step, explain, wire},
@@ -30,8 +36,12 @@ use crate::{
 pub(crate) struct ClientAsker {
     shared: Arc<Shared>,
     is_gateway: bool,
+    /// Whether to use streams that a server offers.
+    renews_by_stream: bool,
     deadline: Duration,
     discovery: Discovery,
+    /// The stream of renewals, between two messages.
+    stream: Option<RenewalStream>,
     outage: Outage,
     /// The method of the last request.
     method: &'static str,
@@ -54,6 +64,8 @@ pub(crate) struct Leases {
     pools: Vec<(Arc<str>, Option<PoolState>)>,
     priorities: Vec<(Arc<str>, i64)>,
     left_out: Option<LeftOut>,
+    /// The answer on a stream of renewals.
+    stream: Option<(StreamReply, RenewalStream)>,
 }
 
 /// Resources that were left out of an answer, and the first reason.
@@ -74,17 +86,32 @@ impl Leases {
     fn of(answer: GetCapacityResponse, sent: Duration, left_out: Option<LeftOut>) -> Leases {
         let (pools, priorities) = (wire::pools(&answer.response), wire::priorities(&answer.response));
         let (given, malformed) = wire::given(answer.response, sent);
-        Leases { given, malformed, pools, priorities, left_out }
+        Leases { given, malformed, pools, priorities, left_out, stream: None }
+    }
+
+    fn on_stream(answer: RenewResponse, sent: Duration, stream: RenewalStream) -> Leases {
+        let (reply, malformed) = wire::renewed(&answer, sent);
+        let left_out = LeftOut::of(&answer.problem, answer.left_out.len(), 0);
+        let response: Vec<_> = answer.grant.into_iter().filter_map(|grant| grant.response).collect();
+        let (pools, priorities) = (wire::pools(&response), wire::priorities(&response));
+        Leases { given: Vec::new(), malformed, pools, priorities, left_out, stream: Some((reply, stream)) }
     }
 }
 
 impl ClientAsker {
-    pub(crate) fn new(shared: Arc<Shared>, is_gateway: bool, deadline: Duration) -> ClientAsker {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        is_gateway: bool,
+        renews_by_stream: bool,
+        deadline: Duration,
+    ) -> ClientAsker {
         ClientAsker {
             shared,
             is_gateway,
+            renews_by_stream,
             deadline,
             discovery: Discovery::default(),
+            stream: None,
             outage: Outage::default(),
             method: "",
             reported_usage: BTreeMap::new(),
@@ -112,7 +139,11 @@ impl ClientAsker {
         if let Some(message) = self.outage.over(server) {
             tracing::info!(client = %self.shared.id, "{message}");
         }
-        let Leases { given, malformed, pools, priorities, left_out } = leases;
+        let Leases { given, malformed, pools, priorities, left_out, stream } = leases;
+        let reply = stream.map(|(reply, stream)| {
+            self.stream = Some(stream).filter(|_| !reply.restart);
+            reply
+        });
         if let Some(left_out) = &left_out {
             self.note_left_out(server, left_out);
         }
@@ -122,7 +153,13 @@ impl ClientAsker {
             tracing::warn!("{error}");
         }
         let mut accepted = false;
-        self.shared.finish_request(|session, now| accepted = session.answered(now, number, given), error);
+        let apply = |session: &mut Session<Wants>, now| {
+            accepted = match reply {
+                Some(reply) => session.stream_answered(now, number, reply),
+                None => session.answered(now, number, given),
+            };
+        };
+        self.shared.finish_request(apply, error);
         if accepted {
             let with_usage = |(id, pool): (Arc<str>, _)| {
                 let usage = self.reported_usage.get(&id).copied();
@@ -165,11 +202,20 @@ impl Asker for ClientAsker {
                 self.method = "GetCapacity";
                 self.reported_usage
                     .extend(asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.demand.usage?))));
-                Box::pin(ask(channel, wire::get_capacity(client, self.is_gateway, asks)))
+                Box::pin(ask(channel, wire::get_capacity(client, self.is_gateway, &asks)))
             }
             Body::Release(releases) => {
                 self.method = "ReleaseCapacity";
                 Box::pin(release(channel, wire::release_capacity(client, releases)))
+            }
+            Body::Stream(request) => {
+                self.method = RENEW;
+                let stated = request.stated.iter();
+                self.reported_usage
+                    .extend(stated.filter_map(|(_, ask)| Some((Arc::clone(&ask.id), ask.demand.usage?))));
+                let open = self.stream.take().filter(|open| open.number == request.stream);
+                let message = wire::renew(client, self.is_gateway, &request);
+                Box::pin(renew(channel, request.stream, open, message))
             }
         }
     }
@@ -185,6 +231,11 @@ impl Asker for ClientAsker {
                 return self.leased(number, server, leases);
             }
             Outcome::Replied(Reply::Redirect(master)) => return self.redirected(number, server, master.as_deref()),
+            Outcome::Failed(status) if self.method == RENEW && refuses_streams(&status) => {
+                let error = explain(server, &status);
+                tracing::debug!(method = self.method, "{error}");
+                return self.shared.finish_request(|session, now| _ = session.stream_refused(now, number), Some(error));
+            }
             Outcome::Failed(status) => explain(server, &status),
             Outcome::Late => format!("{server}: no answer within {:?}", self.deadline),
         };
@@ -202,9 +253,10 @@ impl Asker for ClientAsker {
         tokio::select! {
             () = self.shared.wakeup.notified() => {}
             () = self.shared.pressure.notified(), if self.watches_pressure => self.shared.note_pressure(),
-            peers = self.discovery.next() => {
-                if let Some(peers) = peers {
-                    self.shared.learn_peers(peers);
+            found = self.discovery.next() => {
+                if let Some(Discovered { server, peers, renews_by_stream }) = found {
+                    let is_offered = self.renews_by_stream && renews_by_stream;
+                    self.shared.discovered(&server, peers, is_offered.then_some(MIN_STREAMED));
                 }
             }
         }
@@ -231,16 +283,76 @@ async fn release(channel: Result<Channel, Status>, request: ReleaseCapacityReque
     Ok(wire::released(answer, Leases::default()))
 }
 
-/// Asks each new master for the peers of its node, and repeats this every [`REDISCOVERY_INTERVAL`].
+const RENEW: &str = "Renew";
+
+/// With fewer resources a request for all of them is short.
+const MIN_STREAMED: usize = 100;
+
+/// A stream of renewals between two messages.
+struct RenewalStream {
+    /// Its number in the session.
+    number: u64,
+    requests: mpsc::Sender<RenewRequest>,
+    responses: Streaming<RenewResponse>,
+}
+
+impl RenewalStream {
+    async fn open(number: u64, channel: Channel, first: RenewRequest) -> Result<RenewalStream, Status> {
+        let (requests, receiver) = mpsc::channel(1);
+        // There is room for one message, and one is in flight at a time.
+        let _ = requests.try_send(first);
+        let responses = SessionClient::new(channel).renew(ReceiverStream::new(receiver)).await?.into_inner();
+        Ok(RenewalStream { number, requests, responses })
+    }
+}
+
+/// Sends a message on a stream, which is opened by the first.
+async fn renew(
+    channel: Result<Channel, Status>,
+    number: u64,
+    open: Option<RenewalStream>,
+    message: RenewRequest,
+) -> Result<Reply<Leases>, Status> {
+    let ended = || Status::unavailable("the stream of renewals has ended");
+    let sent = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut stream = match open {
+        Some(open) => {
+            open.requests.send(message).await.map_err(|_| ended())?;
+            open
+        }
+        None if message.sequence == 1 => RenewalStream::open(number, channel?, message).await?,
+        None => return Err(ended()),
+    };
+    let mut answer = stream.responses.message().await?.ok_or_else(ended)?;
+    let mastership = answer.mastership.take();
+    if let Some(why) = &answer.restart {
+        tracing::debug!("everything is stated again: {}", leaseway_core::types::escaped(why));
+    }
+    wire::reply(mastership, &[], 0, || Leases::on_stream(answer, sent, stream))
+}
+
+/// Whether a server, or a proxy before it, does not take streams from this client.
+fn refuses_streams(status: &Status) -> bool {
+    // Others may as well mean that the connection broke.
+    matches!(status.code(), Code::Unimplemented | Code::Aborted | Code::ResourceExhausted)
+}
+
+/// Asks each new master for the peers of its node, and whether it accepts streams of renewals. Repeats this every
+/// [`REDISCOVERY_INTERVAL`].
 #[derive(Default)]
 struct Discovery {
     /// The server that was asked, and when.
     asked: Option<(Weak<Connection>, Instant)>,
-    answer: Option<Pin<Box<dyn Future<Output = Option<Peers>> + Send>>>,
+    answer: Option<Pin<Box<dyn Future<Output = Option<Discovered>> + Send>>>,
 }
 
-/// Addresses of peers.
-type Peers = Vec<Arc<str>>;
+/// What a master says about its node.
+struct Discovered {
+    server: Arc<str>,
+    /// Addresses of peers. Empty if it has none, or speaks only the original protocol.
+    peers: Vec<Arc<str>>,
+    renews_by_stream: bool,
+}
 
 /// Peers change rarely, and a late update does no harm.
 const REDISCOVERY_INTERVAL: Duration = Duration::from_secs(300);
@@ -255,25 +367,25 @@ impl Discovery {
             return;
         }
         self.asked = Some((Arc::downgrade(connection), Instant::now()));
-        self.answer = Some(Box::pin(peers(connection.channel.clone(), deadline)));
+        self.answer = Some(Box::pin(discover(Arc::clone(&connection.address), connection.channel.clone(), deadline)));
     }
 
     /// Waits for an answer. Cancel safe.
-    async fn next(&mut self) -> Option<Peers> {
+    async fn next(&mut self) -> Option<Discovered> {
         match &mut self.answer {
             Some(answer) => {
-                let peers = answer.as_mut().await;
+                let found = answer.as_mut().await;
                 self.answer = None;
-                peers
+                found
             }
             None => std::future::pending().await,
         }
     }
 }
 
-/// The peers. `None` if the server names no peers: it has none, or speaks only the original protocol.
-async fn peers(channel: Channel, deadline: Duration) -> Option<Peers> {
+/// `None` if the server does not answer.
+async fn discover(server: Arc<str>, channel: Channel, deadline: Duration) -> Option<Discovered> {
     let mut client = CapacityClient::new(channel);
-    let answer = tokio::time::timeout(deadline, client.discovery(DiscoveryRequest {})).await.ok()?.ok()?;
-    Some(wire::peers(answer.get_ref())).filter(|peers| !peers.is_empty())
+    let answer = tokio::time::timeout(deadline, client.discovery(DiscoveryRequest {})).await.ok()?.ok()?.into_inner();
+    Some(Discovered { server, peers: wire::peers(&answer), renews_by_stream: answer.renews_by_stream() })
 }

@@ -7,12 +7,13 @@ use std::{
     future::{Future, poll_fn},
     sync::Arc,
     task::Poll,
+    time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
-    balancer::{Balancer, Pick},
+    balancer::{Balancer, Pick, RETRY},
     error::OpenError,
     handles::rate::Rate,
     limiter::Closed,
@@ -37,14 +38,7 @@ use crate::{
 /// ```
 #[derive(Debug, Clone)]
 pub struct Balanced {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    balancer: Balancer<Rate>,
-    /// Notified when a lease has changed.
-    changed: Notify,
+    balancer: Arc<Balancer<Rate>>,
 }
 
 impl Balanced {
@@ -53,21 +47,25 @@ impl Balanced {
     /// Must be called within a tokio runtime. The wants of every rate must be set explicitly: a backend without a lease
     /// gets no operations, so its wants would be estimated as 0 forever.
     pub fn new(backends: impl IntoIterator<Item = Rate>) -> Result<Balanced, OpenError> {
+        Balanced::with_retry(backends, RETRY)
+    }
+
+    /// As [`new`](Self::new), with another back-off of failed backends than [`RETRY`].
+    pub fn with_retry(backends: impl IntoIterator<Item = Rate>, retry: Duration) -> Result<Balanced, OpenError> {
         let backends: Vec<Rate> = backends.into_iter().collect();
         if let Some(estimated) = backends.iter().find(|rate| rate.resource().estimates_wants()) {
             return Err(OpenError::NoWants(estimated.resource().id().to_owned()));
         }
         let watches: Vec<_> = backends.iter().map(|rate| rate.resource().watch()).collect();
-        let inner = Arc::new(Inner { balancer: Balancer::leased(backends), changed: Notify::new() });
+        let balancer = Arc::new(Balancer::leased(backends).with_retry(retry));
         for (index, mut watch) in watches.into_iter().enumerate() {
-            let inner = Arc::downgrade(&inner);
+            let balancer = Arc::downgrade(&balancer);
             tokio::spawn(async move {
                 loop {
                     let capacity = watch.borrow_and_update().capacity;
-                    let Some(inner) = inner.upgrade() else { return };
-                    inner.balancer.set_capacity(index, capacity);
-                    inner.changed.notify_waiters();
-                    drop(inner);
+                    let Some(balancer) = balancer.upgrade() else { return };
+                    balancer.set_capacity(index, capacity);
+                    drop(balancer);
                     // Fails when the last handle of the resource is gone.
                     if watch.changed().await.is_err() {
                         return;
@@ -75,14 +73,14 @@ impl Balanced {
                 }
             });
         }
-        Ok(Balanced { inner })
+        Ok(Balanced { balancer })
     }
 
     /// Picks a backend and waits for a permit there.
     pub async fn wait(&self) -> Result<Pick<'_, Rate>, Closed> {
         loop {
-            let changed = self.inner.changed.notified();
-            match self.inner.balancer.pick() {
+            let changed = self.balancer.changed();
+            match self.balancer.pick() {
                 Some(pick) => {
                     if self.admitted(&pick).await? {
                         return Ok(pick);
@@ -108,17 +106,17 @@ impl Balanced {
     }
 
     async fn wait_for_backend(&self, changed: impl Future<Output = ()>) -> Result<(), Closed> {
-        for rate in self.inner.balancer.backends() {
+        for rate in self.balancer.backends() {
             rate.resource().check_open()?;
         }
         let retry = async {
-            match self.inner.balancer.next_retry() {
+            match self.balancer.next_retry() {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
         let mut clients: Vec<_> =
-            self.inner.balancer.backends().iter().map(|rate| Box::pin(rate.resource().client_ended())).collect();
+            self.balancer.backends().iter().map(|rate| Box::pin(rate.resource().client_ended())).collect();
         // The task that forwards changes may have ended together with the runtime of a client.
         let ended = poll_fn(|context| {
             let any = clients.iter_mut().any(|client| client.as_mut().poll(context).is_ready());
@@ -134,11 +132,11 @@ impl Balanced {
 
     /// Skips a backend for a while after a failure.
     pub fn failed(&self, index: usize) {
-        self.inner.balancer.failed(index, Instant::now());
+        self.balancer.failed(index, Instant::now());
     }
 
     /// The underlying balancer, for sticky sessions and draining.
     pub fn balancer(&self) -> &Balancer<Rate> {
-        &self.inner.balancer
+        &self.balancer
     }
 }

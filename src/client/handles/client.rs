@@ -70,6 +70,7 @@ pub struct Builder {
     seed: Option<u64>,
     without_hints: bool,
     is_gateway: bool,
+    without_streams: bool,
     lease_trace: Option<LeaseTrace>,
 }
 
@@ -186,6 +187,14 @@ impl Builder {
         self
     }
 
+    /// Renews all leases by requests that name each. By default a client with a hundred leases or more uses a stream, if
+    /// the server offers it, and sends only what has changed.
+    #[must_use]
+    pub fn without_streams(mut self) -> Builder {
+        self.without_streams = true;
+        self
+    }
+
     /// Sets the capacity to use after a lease has expired without a refresh. Resources can override the mode.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Builder {
@@ -286,7 +295,7 @@ impl Builder {
             Session::new(Settings { endpoints, pace: self.pace, resources_per_request: RESOURCES_PER_REQUEST, seed });
         let shared = Arc::new(Shared::new(id, session, self.lease_trace));
         let hints = (!self.without_hints).then(|| Hints::new(Listener::Client(Arc::clone(&shared.id))));
-        let asker = ClientAsker::new(Arc::clone(&shared), self.is_gateway, deadline);
+        let asker = ClientAsker::new(Arc::clone(&shared), self.is_gateway, !self.without_streams, deadline);
         let driver = Driver::new(asker, transport, hints);
         let guard = CloseGuard { shared, mode: self.mode, runtime, _gone: gone };
         Ok((Client { guard: Arc::new(guard) }, driver))

@@ -245,7 +245,8 @@ impl Limits {
         self.limits.iter().map(AnyHandle::resource)
     }
 
-    pub(crate) fn runtime(&self) -> &runtime::Handle {
+    /// The runtime that the client runs on, for blocking on it from other threads.
+    pub fn runtime(&self) -> &runtime::Handle {
         &self.runtime
     }
 }

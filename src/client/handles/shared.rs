@@ -29,6 +29,9 @@ mod tests;
 /// Minimum time between demand estimates triggered by waiting callers.
 const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
 
+/// Minimum time between two estimates of all demands for a stream of renewals.
+const STREAM_ESTIMATE_INTERVAL: Millis = Millis(1_000);
+
 /// The first request for a resource is delayed by this, because a first caller commonly arrives right after opening.
 const FIRST_REQUEST_DELAY: Millis = Millis(5);
 
@@ -62,6 +65,8 @@ pub struct Health {
     pub failures: u32,
     /// The error of the last failed request.
     pub last_error: Option<String>,
+    /// Whether leases are renewed by a stream, rather than by requests that name each.
+    pub renews_by_stream: bool,
     /// The debt of each rate in debt.
     pub debts: Vec<(String, u64)>,
 }
@@ -101,6 +106,8 @@ struct State {
 struct Registration {
     handles: usize,
     opened: Arc<OpenResource>,
+    /// The demand that the session knows.
+    wants: Option<Wants>,
     /// Its time in `scheduled_estimates`.
     estimate_at: Option<Millis>,
 }
@@ -169,9 +176,10 @@ impl Shared {
             return Ok(Arc::clone(&slot.opened));
         }
         let opened = Arc::new(make(&self.pressure));
-        state
-            .opened
-            .insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened), estimate_at: None });
+        state.opened.insert(
+            Arc::clone(id),
+            Registration { handles: 1, opened: Arc::clone(&opened), wants: None, estimate_at: None },
+        );
         state.want(now, id);
         if opened.estimates_wants() {
             state.session.postpone(id, now.plus(FIRST_REQUEST_DELAY));
@@ -297,6 +305,7 @@ impl Shared {
             endpoints: state.session.endpoints().iter().map(ToString::to_string).collect(),
             failures: state.session.failures(),
             last_error: state.last_error.clone(),
+            renews_by_stream: state.session.stream().is_some(),
             debts,
         }
     }
@@ -415,9 +424,14 @@ impl Shared {
         self.apply_changes(changes);
     }
 
-    /// Learns the peers that the master has named.
-    pub(crate) fn learn_peers(&self, peers: Vec<Arc<str>>) {
-        self.lock().session.learn(peers);
+    /// Learns the peers that the master has named, if any, and from how many resources on it should be sent a stream of
+    /// renewals.
+    pub(crate) fn discovered(&self, master: &Arc<str>, peers: Vec<Arc<str>>, streamed_from: Option<usize>) {
+        let session = &mut self.lock().session;
+        session.offer_stream(master, streamed_from);
+        if !peers.is_empty() {
+            session.learn(peers);
+        }
     }
 
     /// Applies the pool states of an answer, each with the usage that its request reported.
@@ -523,8 +537,16 @@ impl State {
     }
 
     fn want(&mut self, now: Millis, id: &Arc<str>) {
-        let Some(slot) = self.opened.get(id) else { return };
-        let (mut wants, mode) = (slot.opened.wants(now), slot.opened.mode);
+        if let Some(slot) = self.opened.get(id) {
+            let wants = slot.opened.wants(now);
+            self.set_wants(now, id, wants);
+        }
+    }
+
+    fn set_wants(&mut self, now: Millis, id: &Arc<str>, mut wants: Wants) {
+        let Some(slot) = self.opened.get_mut(id) else { return };
+        slot.wants = Some(wants);
+        let (slot, mode) = (&*slot, slot.opened.mode);
         if self.session.lease(now, id).is_some_and(|lease| wants.outstanding <= lease.capacity.get()) {
             wants.outstanding = 0.0;
         }
@@ -536,6 +558,19 @@ impl State {
         if let Some(at) = again {
             self.schedule_estimate(id, at.max(now.plus(MIN_ESTIMATE_INTERVAL)));
         }
+    }
+
+    /// Updates the demands of all resources, for the next message on a stream of renewals. The session hears of those
+    /// that have changed. Most have not, and there may be a hundred thousand.
+    fn want_all(&mut self, now: Millis) {
+        (self.estimate_at, self.estimated) = (None, now);
+        let changed = |(id, slot): (&Arc<str>, &Registration)| {
+            let wants = slot.opened.wants(now);
+            let is_same = slot.wants == Some(wants) && wants.outstanding == 0.0 && wants.usage.is_none();
+            (!is_same).then(|| (Arc::clone(id), wants))
+        };
+        let changed: Vec<_> = self.opened.iter().filter_map(changed).collect();
+        changed.iter().for_each(|(id, wants)| self.set_wants(now, id, *wants));
     }
 
     /// Estimates all demands at `at`, or a little later.
@@ -563,7 +598,16 @@ impl State {
             (self.estimate_at, self.estimated) = (None, now);
             return self.opened.keys().cloned().collect();
         }
-        let mut due_resources = if self.session.is_due(now) { self.session.due_resources(now) } else { Vec::new() };
+        let is_due = self.session.is_due(now);
+        let mut due_resources = Vec::new();
+        if is_due && self.session.stream().is_some() {
+            // A refresh of very many leases has several messages.
+            if now.since(self.estimated) >= STREAM_ESTIMATE_INTERVAL {
+                self.want_all(now);
+            }
+        } else if is_due {
+            due_resources = self.session.due_resources(now);
+        }
         if !due_resources.is_empty() && due_resources.len() == self.opened.len() {
             // The next request asks for all resources, as with most clients.
             (self.estimate_at, self.estimated) = (None, now);

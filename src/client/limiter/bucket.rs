@@ -64,7 +64,7 @@ impl Burst {
         let permits = match self {
             Burst::Smooth => 1.0 + capacity.get() * SMOOTH_SECONDS,
             // An unlimited capacity with a window of zero is NaN.
-            Burst::Window(window) => capacity.get() * window.as_secs_f64(),
+            Burst::Window(window) => whole_if_close(capacity.get() * window.as_secs_f64()),
             Burst::Permits(_) if capacity.is_unlimited() => f64::INFINITY,
             Burst::Permits(permits) => permits,
         };
@@ -80,6 +80,14 @@ impl Burst {
         // An unlimited capacity needs no savings.
         if self == Burst::Smooth || capacity.is_unlimited() { buffer } else { buffer.min(self.permits(capacity)) }
     }
+}
+
+/// The nearest whole number, if the difference is due to rounding: a limit of 4 in 2,592,000 seconds is
+/// 1.54…e-6 per second, and that times 2,592,000 is 3.9999999999999996.
+fn whole_if_close(permits: f64) -> f64 {
+    const ROUNDING: f64 = 4.0 * f64::EPSILON;
+    let whole = permits.round();
+    if (permits - whole).abs() <= whole * ROUNDING { whole } else { permits }
 }
 
 /// The state of a rate.

@@ -26,28 +26,46 @@ pub struct Claim {
     pub needs: u64,
     /// Permits to take if the request passes; at most `needs`.
     pub takes: u32,
-    /// Whether a shortage refuses the request. If not, the permits are taken only if they are available.
-    pub is_binding: bool,
+    /// Whether a shortage refuses the request.
+    pub binding: Binding,
     /// Why the permits are not available, once the claim was checked.
     pub outcome: Result<(), TryError>,
+}
+
+/// When a shortage of permits refuses the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// Always.
+    Always,
+    /// If all claims of this kind are short.
+    OneOf,
+    /// Never: the permits are taken only if they are available.
+    Never,
 }
 
 impl Claim {
     /// A claim of `n` permits.
     pub fn of(n: u32) -> Claim {
-        Claim { needs: n.into(), takes: n, is_binding: true, outcome: Ok(()) }
+        Claim { needs: n.into(), takes: n, binding: Binding::Always, outcome: Ok(()) }
     }
 }
 
 /// Checks all claims, and takes nothing. `limit_of[i]` is the index of the limit of `claims[i]`; a limit may have
-/// several claims. Returns whether all binding claims can be met.
+/// several claims. Returns whether the request can pass.
 pub fn check<L: JointLimit>(limits: &mut [L], limit_of: &[usize], claims: &mut [Claim]) -> bool {
     for at in 0..claims.len() {
         let same = (0..at).filter(|&before| limit_of[before] == limit_of[at] && claims[before].outcome.is_ok());
         let claimed = same.fold(0u64, |sum, before| sum.saturating_add(claims[before].takes.into()));
         claims[at].outcome = limits[limit_of[at]].check(claimed, claims[at].needs);
     }
-    claims.iter().all(|claim| claim.outcome.is_ok() || !claim.is_binding)
+    passes(claims)
+}
+
+/// Whether the outcomes of the claims let the request pass.
+fn passes(claims: &[Claim]) -> bool {
+    let of = |binding| claims.iter().filter(move |claim| claim.binding == binding);
+    let is_met = |claim: &Claim| claim.outcome.is_ok();
+    of(Binding::Always).all(is_met) && (of(Binding::OneOf).count() == 0 || of(Binding::OneOf).any(is_met))
 }
 
 /// Decides a request: takes the permits of all claims, or of none. A request that is `vetoed` takes nothing. Refused
@@ -67,7 +85,7 @@ pub fn decide<L: JointLimit>(limits: &mut [L], limit_of: &[usize], claims: &mut 
 /// The claim that refuses a request: of all that cannot be met, the one that takes longest. A retry before its permits
 /// are available is in vain.
 pub fn refusal(claims: &[Claim]) -> Option<(usize, TryError)> {
-    let refusing = claims.iter().enumerate().filter(|(_, claim)| claim.is_binding);
+    let refusing = claims.iter().enumerate().filter(|(_, claim)| claim.binding != Binding::Never);
     let refusing = refusing.filter_map(|(at, claim)| Some((at, claim.outcome.err()?)));
     // The first of several that take equally long.
     refusing.rev().max_by_key(|(_, error)| severity(error))

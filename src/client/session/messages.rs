@@ -1,6 +1,6 @@
 //! Requests, answers and demand.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use leaseway_core::{
     resource::{BudgetLease, supply::DemandSummary},
@@ -17,6 +17,8 @@ pub trait Demand: Clone {
     /// Whether it differs so much from `asked`, the demand in the last request, that it must not wait for the next
     /// refresh.
     fn is_urgent(&self, asked: &Self) -> bool;
+    /// Whether a request with this demand says the same as one with `asked` that names the same lease.
+    fn is_same(&self, asked: &Self) -> bool;
     /// The total amount, which optimistic mode uses.
     fn amount(&self) -> f64;
     /// What was spent of a budget.
@@ -29,6 +31,11 @@ pub trait Demand: Clone {
 impl Demand for DemandSummary {
     /// The resources of a child node decide themselves when to ask early.
     fn is_urgent(&self, _: &DemandSummary) -> bool {
+        false
+    }
+
+    /// It also reports on the holders below, which a renewal cannot.
+    fn is_same(&self, _: &DemandSummary) -> bool {
         false
     }
 
@@ -89,6 +96,11 @@ impl Demand for Wants {
             || self.priority != asked.priority
     }
 
+    fn is_same(&self, asked: &Wants) -> bool {
+        // What is outstanding or was used is reported with each request.
+        self == asked && self.outstanding == 0.0 && self.usage.is_none()
+    }
+
     fn amount(&self) -> f64 {
         self.amount
     }
@@ -122,6 +134,8 @@ pub enum Body<D> {
     Ask(Vec<Ask<D>>),
     /// Release leases.
     Release(Vec<Release>),
+    /// Ask for capacity on a stream of renewals.
+    Stream(StreamRequest<D>),
 }
 
 /// One resource of a request for capacity.
@@ -165,6 +179,32 @@ pub struct GrantedLease {
     pub safe: Option<f64>,
     /// Budgets: the period.
     pub budget: Option<BudgetLease>,
+}
+
+/// A message on a stream of renewals.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamRequest<D> {
+    /// Identifies the stream within its session.
+    pub stream: u64,
+    /// The number of the message. The first of a stream has number 1.
+    pub sequence: u64,
+    /// New and changed resources, with their indexes.
+    pub stated: Vec<(u32, Ask<D>)>,
+    /// The indexes of the resources to renew.
+    pub renewed: Vec<Range<u32>>,
+}
+
+/// The answer to a [`StreamRequest`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StreamReply {
+    /// The time of the answer in Unix seconds, from which renewed leases count on the wire.
+    pub unix: i64,
+    /// New leases, by index. Their ids are ignored.
+    pub granted: Vec<(u32, GrantedLease)>,
+    /// Resources that keep their leases.
+    pub left_out: Vec<u32>,
+    /// The server does not know this stream: everything has to be stated on another.
+    pub restart: bool,
 }
 
 /// What may be used of a resource now, and why.

@@ -10,6 +10,15 @@ use crate::session::{
     messages::{Basis, Demand, Usable},
 };
 
+/// The place of a resource on a stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StreamPlace {
+    pub(super) stream: u64,
+    pub(super) index: u32,
+    /// Whether the last answer for it was taken.
+    pub(super) is_known: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct ResourceState<D> {
     pub(super) demand: D,
@@ -17,6 +26,11 @@ pub(super) struct ResourceState<D> {
     /// The demand in the last request.
     pub(super) asked: Option<D>,
     pub(super) lease: Option<Lease>,
+    /// The length of the lease, counted from when its request was sent.
+    pub(super) length: Millis,
+    pub(super) place: Option<StreamPlace>,
+    /// The request in flight that renews the lease by its index on a stream; 0 if there is none.
+    pub(super) renewed_by: u64,
     /// The expiry of the lease that the last request named, if it named one.
     pub(super) named_until: Option<Millis>,
     pub(super) safe: Option<f64>,
@@ -38,6 +52,9 @@ impl<D: Demand> ResourceState<D> {
             mode,
             asked: None,
             lease: None,
+            length: Millis(0),
+            place: None,
+            renewed_by: 0,
             named_until: None,
             safe: None,
             failed: false,

@@ -92,9 +92,16 @@ impl<D: Demand> Session<D> {
         if self.first_due() > now || !self.may_ask(now) {
             return Vec::new();
         }
+        if self.uses_stream(now) {
+            return self.entries.iter().filter(|(_, entry)| entry.joins(now)).map(|(id, _)| Arc::clone(id)).collect();
+        }
         let until = now.plus(self.pace.ahead);
         let due = self.entries.iter().filter(|(_, entry)| entry.due <= until && entry.not_before <= now);
-        let mut order: Vec<(Millis, &Arc<str>)> = due.map(|(id, entry)| (entry.due, id)).collect();
+        self.earliest(due.map(|(id, entry)| (entry.due, id)).collect())
+    }
+
+    /// As many of these as fit into a request, those first that are due first. Sorted by id, as given.
+    pub(super) fn earliest(&self, mut order: Vec<(Millis, &Arc<str>)>) -> Vec<Arc<str>> {
         if order.len() > self.resources_per_request {
             order.select_nth_unstable(self.resources_per_request);
             order.truncate(self.resources_per_request);

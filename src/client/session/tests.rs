@@ -4,6 +4,7 @@
 mod lossy_network;
 mod outages;
 mod steps;
+mod streams;
 
 use std::sync::Arc;
 
@@ -82,7 +83,7 @@ fn refreshing(at: u64) -> (Session<Wants>, u64) {
 fn asks(outgoing: &Outgoing<Wants>) -> &[Ask<Wants>] {
     match &outgoing.body {
         Body::Ask(asks) => asks,
-        Body::Release(releases) => panic!("releases {releases:?}"),
+        other => panic!("sends {other:?}"),
     }
 }
 
@@ -95,7 +96,7 @@ fn named(outgoing: &Outgoing<Wants>) -> (Option<u64>, Option<u64>) {
 fn released(outgoing: &Outgoing<Wants>) -> Vec<(&str, Option<u64>)> {
     match &outgoing.body {
         Body::Release(releases) => releases.iter().map(|release| (&*release.id, release.token)).collect(),
-        Body::Ask(asks) => panic!("asks for {asks:?}"),
+        other => panic!("sends {other:?}"),
     }
 }
 

@@ -170,7 +170,7 @@ impl<A: Asker> Driver<A> {
 
     fn send(&mut self, outgoing: Outgoing<A::Demand>) {
         let Outgoing { number, target: server, body, .. } = outgoing;
-        let asks = matches!(body, Body::Ask(_));
+        let asks = !matches!(body, Body::Release(_));
         let channel = self.connect(&server);
         let call = self.asker.call(channel, body);
         self.sent = Some(Sent { number, server, at: Instant::now(), asks, call });

@@ -8,21 +8,29 @@ use leaseway_core::{
     resource::BudgetLease,
     types::{Amount, Millis},
 };
-use leaseway_proto::doorman as wire;
+use leaseway_proto::{doorman as wire, session as renewal};
 use tonic::Status;
 
 use super::driver::Reply;
 use crate::{
     session::{
-        Ask, BudgetUse, GrantedLease, Lease, Release, Wants, Wire,
+        Ask, BudgetUse, GrantedLease, Lease, Release, StreamReply, StreamRequest, Wants, Wire,
         pool::{MAX_BURST, PoolStanding, PoolState},
     },
     transport::endpoint,
 };
 
 /// The request of a client, which may be a gateway.
-pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
-    let resource = asks.into_iter().map(|ask| wire::ResourceRequest {
+pub fn get_capacity(client: &str, is_gateway: bool, asks: &[Ask<Wants>]) -> wire::GetCapacityRequest {
+    // The session drops late answers: see *Late answers* in its module documentation.
+    let drops_late = Some(true);
+    let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
+    let resource = asks.iter().map(resource_request).collect();
+    wire::GetCapacityRequest { client_id, resource, drops_late, is_gateway }
+}
+
+fn resource_request(ask: &Ask<Wants>) -> wire::ResourceRequest {
+    wire::ResourceRequest {
         resource_id: Some(ask.id.to_string()),
         priority: Some(ask.demand.priority),
         has: match &ask.demand.spent {
@@ -38,11 +46,44 @@ pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wi
             request_cost: Some(usage.units as f64),
             interval_ms: i64::try_from(usage.interval.0).ok(),
         }),
-    });
-    // The session drops late answers: see *Late answers* in its module documentation.
-    let drops_late = Some(true);
-    let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
-    wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_gateway }
+    }
+}
+
+/// A message on a stream of renewals.
+pub fn renew(client: &str, is_gateway: bool, request: &StreamRequest<Wants>) -> renewal::RenewRequest {
+    let is_first = request.sequence == 1;
+    let entry = request
+        .stated
+        .iter()
+        .map(|(index, ask)| renewal::Entry { index: *index, request: Some(resource_request(ask)) });
+    let renewed = request.renewed.iter();
+    renewal::RenewRequest {
+        sequence: request.sequence,
+        client_id: is_first.then(|| client.to_owned()),
+        is_gateway: (is_first && is_gateway).then_some(true),
+        entry: entry.collect(),
+        renew: renewed.map(|range| renewal::Range { first: range.start, count: range.end - range.start }).collect(),
+    }
+}
+
+/// The answer on a stream of renewals, and the ids of the resources whose lease is malformed: these are left out. `sent`
+/// is when the message was sent, since the Unix epoch.
+pub fn renewed(answer: &renewal::RenewResponse, sent: Duration) -> (StreamReply, Vec<String>) {
+    let mut reply = StreamReply {
+        unix: answer.unix_time,
+        granted: Vec::with_capacity(answer.grant.len()),
+        left_out: answer.left_out.clone(),
+        restart: answer.restart.is_some(),
+    };
+    let mut malformed = Vec::new();
+    for renewal::Grant { index, response } in &answer.grant {
+        let response = response.clone().unwrap_or_default();
+        let (given, bad) = given(vec![response], sent);
+        reply.left_out.extend(bad.iter().map(|_| *index));
+        reply.granted.extend(given.into_iter().map(|given| (*index, given)));
+        malformed.extend(bad);
+    }
+    (reply, malformed)
 }
 
 /// A budget: the lease that gave the allowance, even if it has expired. A smaller allowance than what was spent meanwhile
@@ -298,7 +339,7 @@ mod tests {
             ask(in_use(7.0), None),
             ask(with_usage, None),
         ];
-        let request = get_capacity("c", false, asks);
+        let request = get_capacity("c", false, &asks);
         assert!(request.drops_late());
         let echo = wire::Lease { remaining_ms: None, ..granted(None) };
         assert_eq!(request.resource[0].has, Some(echo));

@@ -191,6 +191,11 @@ impl Division {
         self.index.totals()
     }
 
+    /// The sums over the claims of a band.
+    pub(super) fn totals_of(&self, band: i16) -> Totals {
+        self.index.before(ClaimKey::band_end(band)).minus(self.index.before(ClaimKey::band_start(band)))
+    }
+
     /// Whether the index stays valid under these settings.
     pub(crate) fn same_order(&self, settings: &Settings) -> bool {
         self.is_indexed() == self.indexes(settings.kind)
@@ -219,14 +224,23 @@ impl Division {
 
     /// Inserts the claims of the holder in `slot`.
     pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
-        for (ordinal, claim) in claims.iter().enumerate() {
-            self.insert_one(slot, ordinal, claim);
-        }
+        self.insert_from(slot, 0, claims);
     }
 
     pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
-        for (ordinal, claim) in claims.iter().enumerate() {
-            self.remove_one(slot, ordinal, claim);
+        self.remove_from(slot, 0, claims);
+    }
+
+    /// Inserts some of the claims of the holder in `slot`. `first`: the place of the first one among all of its claims.
+    pub(crate) fn insert_from(&mut self, slot: u32, first: usize, claims: &[Claim]) {
+        for (at, claim) in claims.iter().enumerate() {
+            self.insert_one(slot, first + at, claim);
+        }
+    }
+
+    pub(crate) fn remove_from(&mut self, slot: u32, first: usize, claims: &[Claim]) {
+        for (at, claim) in claims.iter().enumerate() {
+            self.remove_one(slot, first + at, claim);
         }
     }
 
@@ -379,16 +393,16 @@ impl Division {
         self.index.totals().wants
     }
 
-    /// Merges all claims into few slices of similar wants and equal priority, see [`slices`].
-    pub(crate) fn summarize(&self) -> Claims {
+    /// Merges all claims into at most `most` slices of similar wants and equal priority, see [`slices`].
+    pub(crate) fn summarize(&self, most: usize) -> Claims {
         self.priorities
             .as_ref()
-            .map_or_else(|| slices::summarize(&self.index), |priorities| priorities.summarize(&self.index))
+            .map_or_else(|| slices::summarize(&self.index, most), |priorities| priorities.summarize(&self.index, most))
     }
 
     /// Merges all minimums in the same way.
-    pub(crate) fn summarize_minimums(&self) -> Claims {
-        let slices = self.minimums.as_ref().map_or_else(Claims::new, |minimums| slices::summarize(minimums));
+    pub(crate) fn summarize_minimums(&self, most: usize) -> Claims {
+        let slices = self.minimums.as_ref().map_or_else(Claims::new, |minimums| slices::summarize(minimums, most));
         slices.into_iter().map(Claim::as_minimum).collect()
     }
 

@@ -9,8 +9,13 @@
 //! Priorities order the clients of a group. Groups have none: a client cannot take from another group by claiming a
 //! higher priority.
 //!
+//! In a tree of nodes the root divides between the groups of all clients, and each node inside a group what its parent
+//! gave to the group ([`nodes`]).
+//!
 //! A group exists while it has a client, and also without one if its rule keeps the minimum from others. Because
 //! clients choose their ids, the number of groups is bounded: beyond it, clients are members of [`OTHER_GROUP`].
+
+mod nodes;
 
 use std::{
     cell::Cell,
@@ -20,6 +25,8 @@ use std::{
 
 use slab::Slab;
 
+pub(crate) use self::nodes::{ClaimParts, NodeClaims, completed};
+pub use self::nodes::{GroupDemand, GroupSupply};
 use crate::{
     allocation::{
         division::{Division, Terms},
@@ -36,7 +43,9 @@ use crate::{
 const ROOT: u32 = 0;
 /// The number of [`OTHER_GROUP`].
 const OTHER: u32 = 1;
-/// The entry of a holder that has joined no group. Its claims count in [`OTHER_GROUP`].
+/// Below a parent: the number of the group of inherited wants, whose clients are unknown until they ask.
+const UNKNOWN: u32 = 2;
+/// The entry of a holder that has joined no group.
 const NONE: u32 = u32::MAX;
 
 pub(crate) struct Groups {
@@ -47,8 +56,12 @@ pub(crate) struct Groups {
     among_groups: Settings,
     tree: Slab<Group>,
     by_path: BTreeMap<Arc<str>, u32>,
-    /// The group that each holder has joined, by ledger slot.
+    /// The group that each holder has joined, by ledger slot. [`ROOT`]: a child node with claims in several groups.
     of: Vec<u32>,
+    /// The claims of child nodes that report groups.
+    nodes: NodeClaims,
+    /// Present below a parent.
+    below: Option<nodes::BelowParent>,
     /// Wants and subclients by band, for the next master.
     bands: BTreeMap<i16, (Sum, u64)>,
     capacity: Amount,
@@ -65,9 +78,17 @@ struct Group {
     division: Division,
     /// The number of clients or of groups in it.
     members: u32,
-    /// Its claim in the division of its parent.
-    claim: Claim,
+    holds_groups: bool,
+    /// Whether its rule, or that of a group that contains it, sets a maximum.
+    is_limited: bool,
+    /// Its claims in the division of its parent. The second one is present only below a parent: what it wants beyond
+    /// the part of this node.
+    claims: [Claim; 2],
     known: Cell<Known>,
+    /// Below a parent: what this node may give to its clients; absent while the parent has not said so.
+    supplied: Option<Amount>,
+    /// Below a parent: its wants in the last report.
+    reported: Amount,
 }
 
 /// What the claims of one version imply for a group.
@@ -86,6 +107,8 @@ pub struct GroupLimit {
     pub group: Arc<str>,
     pub share: Amount,
     pub wants: Sum,
+    /// Below a parent: the share and the wants at this node, which are parts of those of the whole tree.
+    pub here: Option<(Amount, Sum)>,
     /// The group that binds: the same one, or one that contains it.
     pub binding: Arc<str>,
     pub binding_weight: u32,
@@ -102,6 +125,10 @@ pub enum GroupBound {
     Minimum(Amount),
     /// Its share among the groups of its level.
     Share(Terms),
+    /// The lease of this node covers only a part of what its groups are due.
+    Lease,
+    /// The parent has not answered a report with this group yet.
+    Unreported,
 }
 
 /// The state of a group.
@@ -124,12 +151,16 @@ pub struct GroupReport {
 }
 
 impl Groups {
-    /// `None` if these settings have no groups.
-    pub(crate) fn new(settings: &Settings) -> Option<Box<Groups>> {
+    /// `None` if these settings have no groups. `has_parent`: the node reports groups to a parent, which divides between
+    /// them. `nodes`: the claims of child nodes, which then join their groups.
+    pub(crate) fn new(settings: &Settings, has_parent: bool, nodes: NodeClaims) -> Option<Box<Groups>> {
         let groups = Arc::clone(settings.groups.as_ref().filter(|_| settings.kind.is_indexed())?);
         let among_clients = Settings { groups: None, ..settings.clone() };
-        let among_groups =
-            Settings { priority: Priority::Ignore, reserve: 0.0, clients: groups.limits(), ..among_clients.clone() };
+        let (priority, clients) = match has_parent {
+            true => (Priority::Strict, groups.weights()),
+            false => (Priority::Ignore, groups.limits()),
+        };
+        let among_groups = Settings { priority, reserve: 0.0, clients, ..among_clients.clone() };
         let mut new = Groups {
             groups,
             among_clients,
@@ -137,12 +168,18 @@ impl Groups {
             tree: Slab::new(),
             by_path: BTreeMap::new(),
             of: Vec::new(),
+            nodes,
+            below: has_parent.then(nodes::BelowParent::default),
             bands: BTreeMap::new(),
             capacity: settings.capacity,
             version: 1,
         };
         new.insert_group("", ROOT, true);
         new.insert_group(OTHER_GROUP, ROOT, false);
+        if has_parent {
+            new.insert_group("", ROOT, false);
+            return Some(Box::new(new));
+        }
         let groups = Arc::clone(&new.groups);
         for path in groups.kept() {
             let names: Vec<&str> = path.split('/').collect();
@@ -156,7 +193,7 @@ impl Groups {
         let ours = &self.among_clients;
         settings.groups.as_ref() == Some(&self.groups)
             && (settings.kind, settings.priority, settings.reserve) == (ours.kind, ours.priority, ours.reserve)
-            && settings.clients == ours.clients
+            && (settings.whole_units, &settings.clients) == (ours.whole_units, &ours.clients)
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
@@ -166,13 +203,21 @@ impl Groups {
 
     // The tree.
 
-    /// Makes the holder in `slot` a member of its group. Returns the number of the group.
+    /// Makes the holder in `slot` a member of its group. Returns the number of the group; [`ROOT`] for a child node with
+    /// claims in several groups.
     pub(crate) fn join(&mut self, slot: u32, kind: HolderKind, id: &str) -> u32 {
         self.leave(slot);
         let groups = Arc::clone(&self.groups);
-        let names = if kind == HolderKind::Client { groups.from.groups_of(id) } else { None };
-        let group = names.and_then(|names| self.find_or_insert(&names)).unwrap_or(OTHER);
-        self.tree[group as usize].members += 1;
+        let group = match kind {
+            HolderKind::Node if self.join_as_node(slot) => ROOT,
+            HolderKind::Node => OTHER,
+            HolderKind::Client => {
+                groups.from.groups_of(id).and_then(|names| self.find_or_insert(&names)).unwrap_or(OTHER)
+            }
+        };
+        if group != ROOT {
+            self.tree[group as usize].members += 1;
+        }
         let at = slot as usize;
         if at >= self.of.len() {
             self.of.resize(at + 1, NONE);
@@ -184,20 +229,22 @@ impl Groups {
     /// Makes the holder in `slot` a member of no group. It has no claims any more.
     fn leave(&mut self, slot: u32) {
         let Some(of) = self.of.get_mut(slot as usize).filter(|of| **of != NONE) else { return };
-        let group = std::mem::replace(of, NONE);
-        self.remove_member(group);
+        match std::mem::replace(of, NONE) {
+            ROOT => self.leave_as_node(slot),
+            group => self.remove_member(group),
+        }
     }
 
     fn remove_member(&mut self, mut at: u32) {
         loop {
             let group = &mut self.tree[at as usize];
             group.members -= 1;
-            if group.members > 0 || at <= OTHER || self.is_kept(at) {
+            if group.members > 0 || at <= self.unknown() || self.is_kept(at) {
                 return;
             }
-            let Group { path, parent, claim, .. } = self.tree.remove(at as usize);
+            let Group { path, parent, claims, .. } = self.tree.remove(at as usize);
             self.by_path.remove(&path);
-            self.tree[parent as usize].division.remove(at, &[claim]);
+            self.tree[parent as usize].division.remove(at, &claims);
             self.update(parent);
             at = parent;
         }
@@ -220,7 +267,8 @@ impl Groups {
             })
             .collect();
         let known = ends.iter().take_while(|end| self.by_path.contains_key(&path[..**end])).count();
-        if self.by_path.len() + ends.len() - known > GroupSettings::MAX_GROUPS {
+        let most = if self.below.is_some() { GroupSettings::MAX_GROUPS_OF_CHILD } else { GroupSettings::MAX_GROUPS };
+        if self.by_path.len() + ends.len() - known > most {
             return None;
         }
         let mut parent = known.checked_sub(1).map_or(ROOT, |last| self.by_path[&path[..ends[last]]]);
@@ -235,17 +283,28 @@ impl Groups {
 
     fn insert_group(&mut self, path: &str, parent: u32, holds_groups: bool) -> u32 {
         let rule = if path.is_empty() { None } else { self.groups.number_of(path) };
-        let settings = if holds_groups { &self.among_groups } else { &self.among_clients };
+        let maximum = self.groups.rule(rule).and_then(|rule| rule.limits.max);
+        let division = match (holds_groups, &self.below) {
+            (true, _) => Division::new(&self.among_groups),
+            (false, None) => Division::new(&self.among_clients),
+            (false, Some(_)) => Division::new(&self.among_clients).summarizing(),
+        };
+        let claim = |priority| Claim { rule, ..Claim::new(Amount::ZERO, 0, priority) };
         let group = Group {
             path: path.into(),
             parent,
             rule,
-            division: Division::new(settings),
+            division,
             members: 0,
-            claim: Claim { rule, ..Claim::new(Amount::ZERO, 0, 0) },
+            holds_groups,
+            is_limited: maximum.is_some() || self.tree.get(parent as usize).is_some_and(|above| above.is_limited),
+            claims: [claim(nodes::OWN_PART), claim(nodes::BEYOND)],
             known: Cell::new(Known { version: 0, capacity: Amount::ZERO, terms: None }),
+            supplied: None,
+            reported: Amount::ZERO,
         };
         let at = self.tree.insert(group) as u32;
+        self.set_supply(at);
         self.update(at);
         at
     }
@@ -254,13 +313,18 @@ impl Groups {
         self.groups.rule(self.tree[group as usize].rule)
     }
 
-    /// Whether the minimum of this group is kept from others.
+    /// Whether the minimum of this group is kept from others. Only the root keeps it.
     fn is_kept(&self, group: u32) -> bool {
-        self.rule(group).is_some_and(|rule| !rule.lends)
+        self.below.is_none() && self.rule(group).is_some_and(|rule| !rule.lends)
+    }
+
+    /// The group of claims whose clients are unknown.
+    fn unknown(&self) -> u32 {
+        if self.below.is_some() { UNKNOWN } else { OTHER }
     }
 
     fn group_of(&self, slot: u32) -> u32 {
-        self.of.get(slot as usize).copied().filter(|group| *group != NONE).unwrap_or(OTHER)
+        self.of.get(slot as usize).copied().filter(|group| *group != NONE).unwrap_or(self.unknown())
     }
 
     // Claims.
@@ -275,12 +339,20 @@ impl Groups {
 
     /// Replaces the claims of the holder in `slot`.
     pub(crate) fn change(&mut self, slot: u32, old: &[Claim], new: &[Claim]) {
-        let group = self.group_of(slot);
-        let division = &mut self.tree[group as usize].division;
-        division.remove(slot, old);
-        division.insert(slot, new);
         old.iter().for_each(|claim| self.count(claim, false));
         new.iter().for_each(|claim| self.count(claim, true));
+        match self.group_of(slot) {
+            ROOT => self.change_as_node(slot, old, new),
+            group => self.change_in(group, slot, (0, old), (0, new)),
+        }
+    }
+
+    /// Replaces the claims of the holder in `slot` in one group, each with the place of the first one among all of its
+    /// claims.
+    fn change_in(&mut self, group: u32, slot: u32, old: (usize, &[Claim]), new: (usize, &[Claim])) {
+        let division = &mut self.tree[group as usize].division;
+        division.remove_from(slot, old.0, old.1);
+        division.insert_from(slot, new.0, new.1);
         self.update(group);
     }
 
@@ -288,6 +360,7 @@ impl Groups {
     pub(crate) fn forget(&mut self, slot: u32, claims: &[Claim]) {
         self.change(slot, claims, &[]);
         self.leave(slot);
+        self.nodes.remove(&slot);
     }
 
     fn count(&mut self, claim: &Claim, more: bool) {
@@ -319,32 +392,39 @@ impl Groups {
     /// Brings the claims of a group and of those that contain it up to date.
     fn update(&mut self, mut at: u32) {
         self.version += 1;
+        self.note_moved(at);
         while at != ROOT {
-            let claim = self.claim_of(at);
+            let claims = self.claims_of(at);
             let group = &mut self.tree[at as usize];
-            let (old, parent) = (std::mem::replace(&mut group.claim, claim), group.parent);
+            let (old, parent) = (std::mem::replace(&mut group.claims, claims), group.parent);
             let division = &mut self.tree[parent as usize].division;
-            if division.ruled(&old) == division.ruled(&claim) {
+            if old.map(|claim| division.ruled(&claim)) == claims.map(|claim| division.ruled(&claim)) {
                 return;
             }
-            division.replace(at, 0, &old, &claim);
+            for (ordinal, (old, new)) in old.iter().zip(&claims).enumerate() {
+                division.replace(at, ordinal, old, new);
+            }
             at = parent;
         }
     }
 
-    /// The claim of a group: all wants in it. A group without clients is none, unless it keeps its minimum.
-    fn claim_of(&self, at: u32) -> Claim {
+    /// The claims of a group: all wants in it. A group without clients has none, unless it keeps its minimum.
+    fn claims_of(&self, at: u32) -> [Claim; 2] {
+        if let Some(below) = &self.below {
+            return below.claims_of(&self.tree[at as usize], self.rule(at), self.among_clients.whole_units);
+        }
         let group = &self.tree[at as usize];
         let totals = group.division.totals();
         let kept = self.rule(at).filter(|rule| !rule.lends).map_or(Amount::ZERO, |rule| rule.limits.min);
         let is_present = totals.weight > 0 || kept > Amount::ZERO;
-        Claim { wants: totals.wants.floor().max(kept), subclients: is_present.into(), ..group.claim }
+        let [own, beyond] = group.claims;
+        [Claim { wants: totals.wants.floor().max(kept), subclients: is_present.into(), ..own }, beyond]
     }
 
     /// Reads what a change of the claims of the holder in `slot` needs.
     pub(crate) fn touch(&self, slot: u32) -> u64 {
         let group = &self.tree[self.group_of(slot) as usize];
-        group.division.touch() ^ group.known.get().version ^ u64::from(group.claim.subclients)
+        group.division.touch() ^ group.known.get().version ^ u64::from(group.claims[0].subclients)
     }
 
     // Dues.
@@ -388,21 +468,27 @@ impl Groups {
         known
     }
 
-    /// What the members of a group share: its due, or all wants in it if it is due that much. The claim of the group
-    /// rounds them.
+    /// What the members of a group share: its due, or all wants in it if it is due that much. The claims of the group
+    /// round them.
     fn shared_capacity(&self, at: u32) -> Amount {
         let due = self.share(at);
         let group = &self.tree[at as usize];
-        if due < group.claim.wants { due } else { due.max(group.division.totals().wants.ceil()) }
+        let claimed = group.claims.iter().map(|claim| claim.wants).collect::<Sum>().floor();
+        let wants = group.division.totals().wants;
+        if due < claimed || claimed < wants.floor() { due } else { due.max(wants.ceil()) }
     }
 
     /// What a group is due.
     fn share(&self, at: u32) -> Amount {
         let group = &self.tree[at as usize];
-        if group.claim.subclients == 0 {
-            return Amount::ZERO;
+        let above = &self.tree[group.parent as usize].division;
+        let due = |claim: &Claim| above.due(&self.terms(group.parent, above.band(claim.priority)), claim);
+        let mut claims = group.claims.iter().filter(|claim| claim.subclients > 0);
+        match (claims.next(), claims.next()) {
+            (Some(only), None) => due(only),
+            (Some(own), Some(beyond)) => [due(own), due(beyond)].into_iter().collect::<Sum>().floor(),
+            (None, _) => Amount::ZERO,
         }
-        self.tree[group.parent as usize].division.due(&self.terms(group.parent, 0), &group.claim)
     }
 
     // Whole units.
@@ -412,6 +498,7 @@ impl Groups {
         let mut inner: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         let mut holders: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for place in order {
+            // A child node with claims in several groups is dealt units beside the groups.
             let mut at = self.group_of(parts[*place].slot);
             holders.entry(at).or_default().push(*place);
             while at != ROOT {
@@ -438,13 +525,22 @@ impl Groups {
 
     /// Why the group of the holder in `slot` is due less than its clients want; `None` if it is due that much.
     pub(crate) fn limit(&self, slot: u32) -> Option<GroupLimit> {
-        let group = self.group_of(slot);
+        match self.group_of(slot) {
+            ROOT => None,
+            group => self.limit_of(group),
+        }
+    }
+
+    fn limit_of(&self, group: u32) -> Option<GroupLimit> {
         if !self.is_short(group) {
             return None;
         }
+        if self.below.is_some() {
+            return Some(self.limit_below(group));
+        }
         let mut binding = group;
         let because = loop {
-            let Group { parent, claim, .. } = &self.tree[binding as usize];
+            let Group { parent, claims, .. } = &self.tree[binding as usize];
             let limits = self.rule(binding).map(|rule| &rule.limits);
             let share = self.share(binding);
             if let Some(maximum) = limits.and_then(|limits| limits.max).filter(|max| share >= *max) {
@@ -456,7 +552,7 @@ impl Groups {
                 let minimum = limits.map_or(Amount::ZERO, |limits| limits.min);
                 let is_minimum = minimum > Amount::ZERO
                     && !matches!(terms, Terms::Minimums(_))
-                    && above.division.share_of(&terms, &[*claim]) < share;
+                    && above.division.share_of(&terms, &claims[..1]) < share;
                 break if is_minimum { GroupBound::Minimum(minimum) } else { GroupBound::Share(terms) };
             }
             binding = *parent;
@@ -467,7 +563,8 @@ impl Groups {
         };
         let binding_weight = self.rule(binding).map_or(1, |rule| rule.limits.weight);
         let ((group, share, wants), (binding, binding_share, binding_wants)) = (of(group), of(binding));
-        Some(GroupLimit { group, share, wants, binding, binding_weight, binding_share, binding_wants, because })
+        let here = None;
+        Some(GroupLimit { group, share, wants, here, binding, binding_weight, binding_share, binding_wants, because })
     }
 
     /// Whether a group is due less than its clients want.
@@ -477,7 +574,7 @@ impl Groups {
 
     /// The number of groups that have clients or keep a minimum.
     pub(crate) fn len(&self) -> usize {
-        self.by_path.len() + usize::from(self.tree[OTHER as usize].claim.subclients > 0)
+        self.by_path.len() + usize::from(self.tree[OTHER as usize].claims[0].subclients > 0)
     }
 
     /// Up to `most` groups, in the order of their paths; if there are more, those with the largest wants. `held` returns
@@ -494,14 +591,14 @@ impl Groups {
             chosen.sort_by(|one, other| self.tree[*one as usize].path.cmp(&self.tree[*other as usize].path));
         }
         let mut held_by: BTreeMap<u32, Sum> = BTreeMap::new();
-        for (at, _) in &self.tree {
-            let own = held(at as u32);
-            let mut at = at as u32;
+        let held_by_clients = self.tree.iter().map(|(at, _)| (at as u32, held(at as u32)));
+        for (mut at, own) in held_by_clients.chain(self.held_by_nodes()) {
             while at != ROOT && own > Sum::ZERO {
                 *held_by.entry(at).or_default() += own;
                 at = self.tree[at as usize].parent;
             }
         }
+        let further = self.further_clients();
         let report = |at: u32| {
             let group = &self.tree[at as usize];
             let rule = self.rule(at);
@@ -514,7 +611,7 @@ impl Groups {
                 share: self.share(at),
                 wants: group.division.totals().wants,
                 held: held_by.get(&at).copied().unwrap_or_default(),
-                members: group.members as usize,
+                members: group.members as usize + further.get(&at).copied().unwrap_or_default(),
             }
         };
         chosen.into_iter().map(report).collect()
@@ -522,7 +619,8 @@ impl Groups {
 
     pub(crate) fn bytes(&self) -> usize {
         let divisions: usize = self.tree.iter().map(|(_, group)| group.division.bytes() + 2 * group.path.len()).sum();
-        divisions + self.tree.capacity() * size_of::<Group>() + self.of.capacity() * size_of::<u32>()
+        let of_nodes: usize = self.nodes.values().map(ClaimParts::bytes).sum();
+        divisions + self.tree.capacity() * size_of::<Group>() + self.of.capacity() * size_of::<u32>() + of_nodes
     }
 }
 
@@ -534,4 +632,4 @@ fn members(at: u32, inner: &BTreeMap<u32, BTreeSet<u32>>, holders: &BTreeMap<u32
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -254,6 +254,7 @@ impl Refreshers {
             instance: None,
             news: None,
             spent: None,
+            groups: Vec::new(),
             charged_to: ChargedTo::default(),
         };
         (self.now(), Request::Ask(ask))

@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 
 use super::{Pacing, ResourceEngine, commits::Commits, note_writer::NoteWriter};
 use crate::{
-    resource::{PackedContext, PackedResource, Resource},
-    types::Millis,
+    resource::{PackedContext, PackedResource, Renewal, Renewed, Resource},
+    types::{Millis, Now},
 };
 
 /// An engine without pending answers, between inputs. Numbers are one more than they stand for, so that their absence
@@ -16,6 +16,19 @@ pub struct PackedEngine {
     stored: Option<NonZeroU64>,
     last_visit: Option<NonZeroU64>,
     idle_since: Option<NonZeroU64>,
+}
+
+impl PackedEngine {
+    /// Answers a client that echoes a lease and has nothing else to say, if that is possible without a round: see
+    /// [`PackedResource::renew`]. `may_decide`: as in [`Moment`](super::Moment).
+    pub fn renew(&mut self, renewal: &Renewal<'_>, now: Now, may_decide: bool) -> Option<Renewed> {
+        if may_decide { self.resource.renew(renewal, now) } else { None }
+    }
+
+    /// When the next tick has something to do, after a lease was renewed.
+    pub fn next_tick(&self, now: Millis) -> Millis {
+        self.resource.next_expiry().unwrap_or(now).max(now)
+    }
 }
 
 impl<T> ResourceEngine<T> {

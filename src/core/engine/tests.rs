@@ -278,6 +278,7 @@ impl Harness {
             capacity: Amount::clamped(capacity),
             until: self.now.plus(Millis::from_secs(300)),
             version: 1,
+            groups: Vec::new(),
             terms: vec![(0, terms)],
             period: None,
         };

@@ -388,6 +388,30 @@ impl Leases {
         self.grants.retain(|grant| now < grant.end);
     }
 
+    /// Moves the end of a lease that its holder echoes, if that is all there is in the record: no older lease to
+    /// confirm, nothing claimed and nothing outstanding. An ordinary answer would then give the same amount under another
+    /// token. Returns whether it was moved.
+    pub(crate) fn renew(&mut self, token: Token, now: Millis, end: Millis, expiry_time: i64) -> bool {
+        let [only] = &mut self.grants[..] else { return false };
+        let is_echo = only.token == token && now < only.end && only.end <= end;
+        if !is_echo || self.outstanding > Amount::ZERO || self.confirmed.is_some_and(|confirmed| confirmed > token) {
+            return false;
+        }
+        only.end = end;
+        self.confirmed = Some(token);
+        self.expiry_before = self.expiry_before.max(self.expiry_time);
+        self.expiry_time = expiry_time;
+        self.max_end = self.max_end.max(end);
+        true
+    }
+
+    /// The capacity of the only lease in the record. `None` if there is more in it, as described at
+    /// [`renew`](Self::renew).
+    pub(crate) fn only(&self) -> Option<Amount> {
+        let [only] = &self.grants[..] else { return None };
+        (only.token != Token::INHERITED && self.outstanding == Amount::ZERO).then_some(only.capacity)
+    }
+
     /// The holder gives back the lease `token` of this master and all before it (rule E8). Returns whether it has none
     /// left, and the amount that goes back to the unclaimed leases.
     pub(crate) fn release(&mut self, token: Token) -> (bool, Amount) {

@@ -427,7 +427,7 @@ impl Ledger {
         }
         holder.counted = counted;
         if let Some(at) = holder.leases.next_change(now) {
-            let bucket = at.0.div_ceil(BUCKET_MS).try_into().unwrap_or(NOT_QUEUED);
+            let bucket = bucket_of(at);
             if bucket < holder.bucket {
                 holder.bucket = bucket;
                 self.queue.entry(bucket).or_default().push(slot);
@@ -584,6 +584,11 @@ impl Ledger {
     pub(crate) fn next_expiry(&self) -> Option<Millis> {
         self.queue.first_key_value().map(|(bucket, _)| Millis(u64::from(*bucket) * BUCKET_MS))
     }
+}
+
+/// The bucket of the records that may change at this time.
+fn bucket_of(at: Millis) -> u32 {
+    at.0.div_ceil(BUCKET_MS).try_into().unwrap_or(NOT_QUEUED)
 }
 
 /// Whether the time of a bucket has come.

@@ -255,6 +255,33 @@ impl Proposer {
         }
     }
 
+    /// Whether the end of a lease may move to `end` without a proposal: as at [`take`](Self::take), but for a round that
+    /// changes neither the held amount nor the wants, while nothing is inherited. Only the stored bound counts. The lease
+    /// must not be older than `high_water_mark`, else it could not be claimed after it has ended (rule E12).
+    pub(super) fn covers_renewal(
+        &self,
+        token: Token,
+        end: Millis,
+        lease: Millis,
+        lapsed: Option<Token>,
+        now: Millis,
+    ) -> bool {
+        let stored = &self.stored;
+        self.under_way.is_empty()
+            && stored.parts.is_empty()
+            && stored.is_above(lapsed)
+            && stored.high_water_mark <= token
+            && now >= self.inherited_until
+            && stored.until >= end.plus(self.lead(lease))
+            && stored.lease >= lease
+    }
+
+    /// Whether neither the held amount nor the wants have changed since the last horizon, so that the total need not
+    /// fall.
+    pub(super) fn is_quiet(&self, wants: Sum) -> bool {
+        self.held_range.is_some_and(|(least, most)| least == most) && wants == self.proposed_wants
+    }
+
     /// Returns the changes to propose, and the number of the change that answers since the last call must wait for.
     /// Most rounds have neither.
     pub(super) fn take(&mut self, mut round: RoundState, wants: impl FnOnce() -> Claims) -> Proposal {

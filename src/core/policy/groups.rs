@@ -102,6 +102,10 @@ pub enum GroupError {
 impl GroupSettings {
     /// The maximum number of groups of one resource, at all levels. [`OTHER_GROUP`] is not counted.
     pub const MAX_GROUPS: usize = 10_000;
+    /// The same for a node with a parent, which it reports its groups to.
+    pub const MAX_GROUPS_OF_CHILD: usize = 1_000;
+    /// The maximum number of slices in a report to a parent, over all groups.
+    pub const MAX_GROUP_SLICES: usize = 4_000;
     /// As for client rules, because a group stores the number of its rule in one byte.
     pub const MAX_RULES: usize = ClientRules::MAX_RULES;
 
@@ -142,6 +146,17 @@ impl GroupSettings {
             limits.push(rule.limits.clone());
         });
         limits
+    }
+
+    /// The weights of all groups as client rules. The other limits are for the whole tree, so only the root applies them.
+    pub(crate) fn weights(&self) -> ClientRules {
+        let mut weights = ClientRules::default();
+        self.rules.iter().for_each(|rule| {
+            let mut weight = rule.limits.clone();
+            (weight.min, weight.max) = (Amount::ZERO, None);
+            weights.push(weight);
+        });
+        weights
     }
 
     /// The paths of the groups whose minimum is kept from others, also while they have no client.
@@ -193,6 +208,23 @@ impl GroupSettings {
 }
 
 impl GroupRule {
+    /// The format of a rule in the parameters sent to child nodes.
+    pub(crate) const EXPECTED: &str = "`lend` or `keep`, and a rule as for clients; after the pattern of groups";
+
+    /// Encodes the rule for child nodes.
+    pub(crate) fn written(&self) -> String {
+        format!("{} {}", if self.lends { "lend" } else { "keep" }, self.limits.written())
+    }
+
+    pub(crate) fn read(text: &str) -> Option<GroupRule> {
+        let (lends, limits) = match text.split_once(' ')? {
+            ("lend", limits) => (true, limits),
+            ("keep", limits) => (false, limits),
+            _ => return None,
+        };
+        Some(GroupRule { limits: ClientRule::read(limits)?, lends })
+    }
+
     fn names_one_group(&self) -> bool {
         !self.limits.pattern.contains(['*', '?', '[', '\\'])
     }
@@ -203,6 +235,7 @@ fn parts_of(path: &str) -> usize {
 }
 
 impl GroupPattern {
+    pub(crate) const EXPECTED: &str = "the parts of a client id that name its groups, such as {org}/{team}/*";
     pub const MAX_LEVELS: usize = 4;
 
     pub fn new(text: &str) -> Result<GroupPattern, GroupPatternError> {
@@ -296,7 +329,10 @@ fn check_name(name: &str, before: &[&str]) -> Result<(), GroupPatternError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Glob;
+    use crate::{
+        policy::settings::{AlgorithmKind, Settings},
+        types::Glob,
+    };
 
     pub(crate) fn rule(pattern: &str, weight: u32, min: f64, max: Option<f64>, lends: bool) -> GroupRule {
         let mut limits = ClientRule::new(pattern, Glob::new(pattern).expect("a valid pattern"));
@@ -363,6 +399,24 @@ mod tests {
         assert_eq!(found("zeta"), Some(2));
         assert_eq!(found("acme/web"), Some(3));
         assert_eq!(found("zeta/web"), None);
+    }
+
+    #[test]
+    fn groups_are_sent_to_child_nodes_as_parameters() {
+        let rules = vec![rule("a b", 3, 0.5, Some(4.0), false), rule("*/x", 1, 0.0, None, true)];
+        let mut sent = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
+        sent.groups = Some(settings("{org}/{team}/*", rules).into());
+        let parameters = sent.parameters();
+        let text = |n: usize| format!("{} {}", parameters[n].name, parameters[n].value.as_deref().unwrap_or_default());
+        assert_eq!([0, 1, 2].map(text), ["groups {org}/{team}/*", "group keep 3 0.5 4 a b", "group lend 1 0 - */x"]);
+        let mut received = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
+        for parameter in &parameters {
+            received.apply(parameter).expect("valid");
+        }
+        assert_eq!(received, sent);
+        let mut alone = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
+        let error = alone.apply(&parameters[1]).expect_err("a rule without a pattern").to_string();
+        assert!(error.contains("`group` is `keep 3 0.5 4 a b`"), "{error}");
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Named parameters of an algorithm. Leaseway's extensions travel as Doorman's name/value pairs, so child nodes receive
 //! them.
 
+use std::sync::Arc;
+
 use crate::{
     policy::{
         client_rules::ClientRule,
+        groups::{GroupPattern, GroupRule, GroupSettings},
         period::PeriodLength,
         settings::{
             AlgorithmKind, BudgetSettings, CostWeights, DropMode, FreeKey, PoolSettings, Priority, RaiseMode, Reuse,
@@ -41,6 +44,10 @@ pub const REFRESH_PARAMETER: &str = "refresh_interval";
 
 /// A client rule; one parameter for each. Only child nodes receive rules this way.
 pub const CLIENT_PARAMETER: &str = "client";
+/// The pattern of groups, and a rule for groups; one parameter for each rule, after the pattern. Only child nodes receive
+/// them this way.
+pub const GROUPS_PARAMETER: &str = "groups";
+pub const GROUP_PARAMETER: &str = "group";
 
 /// A parameter for a field of `S`, which is [`Settings`] or [`PoolSettings`].
 struct Parameter<S> {
@@ -307,6 +314,16 @@ impl Settings {
             let pushed = ClientRule::read(value).is_some_and(|rule| self.clients.push(rule));
             return if pushed { Ok(()) } else { Err(bad(CLIENT_PARAMETER, ClientRule::EXPECTED)) };
         }
+        if parameter.name == GROUPS_PARAMETER {
+            let pattern = GroupPattern::new(value).map_err(|_| bad(GROUPS_PARAMETER, GroupPattern::EXPECTED))?;
+            self.groups = Some(GroupSettings::new(pattern).into());
+            return Ok(());
+        }
+        if parameter.name == GROUP_PARAMETER {
+            let groups = self.groups.as_mut().map(Arc::make_mut);
+            let pushed = groups.is_some_and(|groups| GroupRule::read(value).is_some_and(|rule| groups.push(rule)));
+            return if pushed { Ok(()) } else { Err(bad(GROUP_PARAMETER, GroupRule::EXPECTED)) };
+        }
         if let (LEASE_PARAMETER | REFRESH_PARAMETER, Some(_)) = (&*parameter.name, &parameter.value) {
             return Ok(());
         }
@@ -330,7 +347,10 @@ impl Settings {
         let of_pools = differing(&POOL_PARAMETERS, &self.pool, &PoolSettings::default());
         let of_budgets = differing(&BUDGET_PARAMETERS, &self.budget, &BudgetSettings::default());
         let of_clients = self.clients.iter().map(|rule| (CLIENT_PARAMETER, rule.written()));
-        let all = general.into_iter().chain(of_pools).chain(of_budgets).chain(of_clients);
+        let pattern = self.groups.iter().map(|groups| (GROUPS_PARAMETER, groups.from.to_string()));
+        let of_groups = self.groups.iter().flat_map(|groups| groups.rules());
+        let of_groups = pattern.chain(of_groups.map(|rule| (GROUP_PARAMETER, rule.written())));
+        let all = general.into_iter().chain(of_pools).chain(of_budgets).chain(of_clients).chain(of_groups);
         all.map(|(name, value)| NamedParameter { name: name.to_owned(), value: Some(value) }).collect()
     }
 }

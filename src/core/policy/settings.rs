@@ -91,6 +91,12 @@ impl Settings {
     const MIN_REFRESH: Millis = Millis::from_secs(1);
     pub const DEFAULT_MIN_REQUEST_INTERVAL: Millis = Millis::from_secs(5);
 
+    /// The refresh interval of a lease of this length: it is refreshed before it ends.
+    pub(crate) fn refresh_within(&self, length: Millis) -> Millis {
+        let latest = Millis(length.0.saturating_sub(1000).max(1000));
+        if self.refresh < length { self.refresh } else { latest.min(self.refresh) }
+    }
+
     /// The defaults of Doorman's design document.
     pub fn new(kind: AlgorithmKind, capacity: Amount) -> Settings {
         Settings {
@@ -152,10 +158,10 @@ impl Settings {
     }
 
     /// The settings of a child node. Its holders refresh more often than the node itself, in whole seconds, as on the
-    /// wire. Groups are divided at the root only.
+    /// wire.
     pub fn of_child(&self) -> Settings {
         let decayed = Millis::from_secs((self.refresh.0 as f64 * self.decay_factor / 1000.0) as u64);
-        Settings { refresh: decayed.max(Self::MIN_REFRESH).min(self.refresh), groups: None, ..self.clone() }
+        Settings { refresh: decayed.max(Self::MIN_REFRESH).min(self.refresh), ..self.clone() }
     }
 
     pub fn learning_length(&self) -> Millis {

@@ -3,7 +3,10 @@
 use std::{num::NonZeroU64, sync::Arc};
 
 use crate::{
-    allocation::division::Terms,
+    allocation::{
+        division::Terms,
+        groups::{GroupDemand, GroupSupply},
+    },
     lease::{confirm::LeaseStatement, holder::Has, ledger::HolderMode},
     planted::{self, Fault},
     policy::{
@@ -22,6 +25,8 @@ pub struct Ask {
     pub id: Arc<str>,
     /// Its wants, by priority.
     pub claims: Claims,
+    /// A child node: the same wants by group. Empty if it does not know groups.
+    pub groups: Vec<GroupDemand>,
     /// The newest lease that it knows.
     pub has: Option<Has>,
     /// If it has none: the newest lease that it had, which has ended and was not given back.
@@ -68,6 +73,26 @@ pub struct BudgetLease {
 }
 
 impl Ask {
+    /// A request of a client that wants nothing and has no lease.
+    pub fn of_nothing(client: &Arc<str>) -> Ask {
+        Ask {
+            kind: HolderKind::Client,
+            id: Arc::clone(client),
+            claims: Claims::new(),
+            has: None,
+            had: None,
+            outstanding: None,
+            learning: false,
+            drops_late: true,
+            is_gateway: false,
+            instance: None,
+            news: None,
+            groups: Vec::new(),
+            spent: None,
+            charged_to: ChargedTo::default(),
+        }
+    }
+
     /// Whether the sender is a child node that understands `Terms`, a Leaseway extension.
     pub(crate) fn understands_terms(&self) -> bool {
         self.mode() == HolderMode::UnderstandsTerms
@@ -148,8 +173,10 @@ pub struct Lease {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Supplied {
     pub lease: Lease,
-    /// The terms for each priority in its request.
+    /// The terms for each priority in its request; empty if it reported groups.
     pub terms: Vec<(i16, Terms)>,
+    /// Its part of each group that it reported.
+    pub groups: Vec<GroupSupply>,
     pub settings: Arc<Settings>,
 }
 

@@ -6,6 +6,8 @@
 
 mod admission;
 
+pub(super) use self::admission::interval_of;
+
 use crate::{
     allocation::{
         KnownTerms,
@@ -23,7 +25,6 @@ use crate::{
     resource::{
         Answer, Lease, Request, Resource,
         budget::NEVER,
-        round::admission::interval_of,
         watch_list::{apart, waits},
     },
     types::{Amount, HolderKind, Millis, Now, Sum},
@@ -385,10 +386,7 @@ impl Resource {
         let own = own.filter(|_| !planted::is(Fault::OutlivesParent));
         let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
         let length = self.left_of_period(now).map_or(length, |left| left.min(length));
-        let usual = self.settings.refresh;
-        let latest = Millis(length.0.saturating_sub(1000).max(1000));
-        let refresh = if usual < length { usual } else { latest };
-        (length, refresh.min(usual))
+        (length, self.settings.refresh_within(length))
     }
 
     fn safe_capacity(&self) -> f64 {

@@ -11,7 +11,11 @@
 use std::sync::Arc;
 
 use crate::{
-    allocation::{Allocation, KnownTerms, division::Terms},
+    allocation::{
+        Allocation, KnownTerms,
+        division::Terms,
+        groups::{GroupDemand, GroupSupply},
+    },
     lease::ledger::Holder,
     planted::{self, Fault},
     policy::{
@@ -54,6 +58,8 @@ pub struct Supply {
     pub until: Millis,
     /// The terms of the parent's division, by priority; empty if the parent does not send terms.
     pub terms: Vec<(i16, Terms)>,
+    /// The node's part of each group; empty if the parent does not divide between groups.
+    pub groups: Vec<GroupSupply>,
     /// The supplies of this node are numbered from one.
     pub version: u64,
     /// BUDGET: the period of the capacity.
@@ -65,6 +71,8 @@ pub struct Supply {
 pub struct DemandSummary {
     /// The wants of all holders as slices of similar wants, followed by their minimums.
     pub claims: Claims,
+    /// The same by group, if clients are grouped.
+    pub groups: Vec<GroupDemand>,
     /// Capacity that holders may still believe in.
     pub outstanding: Amount,
     /// PRIORITY_POOL: the use of this node's capacity.
@@ -132,7 +140,9 @@ impl Resource {
         if let SupplyState::Parent { supply: current, .. } = &mut self.supply_state {
             *current = Some((supply.until, supply.version));
             // Dues may change even if the capacity does not.
-            self.settings_version += u64::from(self.allocation.set_parent_terms(supply.terms));
+            let has_new_terms = self.allocation.set_parent_terms(supply.terms);
+            let has_new_groups = self.allocation.set_group_supplies(supply.groups);
+            self.settings_version += u64::from(has_new_terms || has_new_groups);
             self.capacity_inputs.template = supply.capacity;
         }
         if self.is_learning(now) {
@@ -174,10 +184,15 @@ impl Resource {
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
         let mut claims = summarized_claims(&self.allocation, self.pool.as_deref(), sums.wants);
-        claims.extend(self.allocation.division().summarize_minimums());
+        claims.extend(self.allocation.summarize_minimums());
+        let ledger = self.book.ledger();
+        let groups = match self.has_parent() {
+            true => self.allocation.group_demands(|label| ledger.held_by_label(label)),
+            false => Vec::new(),
+        };
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
         let period = self.budget.as_ref().and_then(|budget| budget.period()).map(|span| span.start);
-        DemandSummary { claims, outstanding, usage, learning, version, period }
+        DemandSummary { claims, groups, outstanding, usage, learning, version, period }
     }
 
     /// Whether the parent should get a report before the next refresh.
@@ -186,7 +201,9 @@ impl Resource {
         let sums = self.sums();
         let now = LastReport { wants: sums.wants, held: sums.held };
         // Without holders there is nothing to report, and the parent would lend nothing.
-        last_report.map_or(self.book.ledger().len() > 0, |report| report.is_outdated(&now, self.settings.capacity))
+        last_report.map_or(self.book.ledger().len() > 0, |report| {
+            report.is_outdated(&now, self.settings.capacity) || self.allocation.groups_have_moved()
+        })
     }
 
     /// Whether the capacity applies to each client. This is so for STATIC below a parent that speaks only the original
@@ -251,12 +268,13 @@ impl Resource {
             return false;
         }
         let divides = |(_, terms): &(i16, Terms)| !matches!(terms, Terms::Wants | Terms::Each(_));
-        if self.allocation.division().parent_terms().iter().any(divides)
+        let holder = self.book.ledger().holder(pending.slot);
+        let may_add = self.allocation.parent_may_add(pending.slot, &holder.claims);
+        if !may_add.unwrap_or_else(|| !self.allocation.division().parent_terms().iter().any(divides))
             || self.settings.capacity < self.capacity_inputs.template
         {
             return false;
         }
-        let holder = self.book.ledger().holder(pending.slot);
         let wants = match &self.pool {
             // After the first request of a client, the parent knows that it waits for a place.
             Some(_) if grant > Amount::ZERO || holder.leases.is_live(now) => return false,
@@ -271,12 +289,14 @@ impl Resource {
     /// The terms that a child node gets with its lease.
     pub(super) fn supplied(&self, slot: u32, lease: Lease, known: &mut KnownTerms) -> Supplied {
         let mut terms: Vec<(i16, Terms)> = Vec::new();
-        for claim in wanted(&self.book.ledger().holder(slot).claims) {
+        let claims = &self.book.ledger().holder(slot).claims;
+        let groups = self.allocation.group_supplies(slot, claims);
+        for claim in wanted(claims).filter(|_| groups.is_empty()) {
             if terms.last().is_none_or(|(priority, _)| *priority != claim.priority) {
                 terms.push((claim.priority, self.allocation.terms_of(slot, claim.priority, known)));
             }
         }
-        Supplied { lease, terms, settings: Arc::clone(&self.settings) }
+        Supplied { lease, terms, groups, settings: Arc::clone(&self.settings) }
     }
 
     /// A child node's share of the unclaimed capacity.

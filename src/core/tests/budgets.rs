@@ -194,7 +194,7 @@ impl World {
             held_back: Vec::new(),
             books: BTreeMap::new(),
             incarnations: 0,
-            calm: if seed % 2 == 0 { 1 } else { 8 },
+            calm: if seed.is_multiple_of(2) { 1 } else { 8 },
         };
         for n in 0..spenders {
             let spender = Spender::new(&format!("s{n}"), world.incarnation());

@@ -142,6 +142,17 @@ proptest! {
     }
 
     #[test]
+    fn leases_may_be_renewed_without_a_round_under_any_chain_of_masters(
+        settings in prop_oneof![any_settings(), unbounded()],
+        actors in actors(),
+        events in events(true, 250),
+    ) {
+        let mut harness = Harness::new(keeping(settings), actors).renewing();
+        events.iter().try_for_each(|event| harness.step(event))?;
+        (0..2).try_for_each(|_| harness.refresh_all())?;
+    }
+
+    #[test]
     fn replaying_a_chain_of_masters_gives_the_same_answers(
         settings in any_settings(),
         actors in actors(),
@@ -177,6 +188,24 @@ fn a_steady_state_writes_only_horizons_to_the_log() {
     let written = harness.peers.as_ref().expect("there are peers").written - before;
     let half_leases = harness.now.since(since).0 / 30_000;
     assert!(written >= 4 && written as u64 <= half_leases / 6, "{written} changes in {half_leases} half leases");
+}
+
+/// Of five holders with constant demands, each is answered by a round only when a horizon moves.
+#[test]
+fn in_a_steady_state_leases_are_renewed_without_rounds() {
+    let actors = (0..5).map(|n| client(n, 1.0 + n as f64)).collect();
+    let settings = Settings::new(AlgorithmKind::FairShare, Amount::clamped(500.0));
+    let mut harness = Harness::new(keeping(settings), actors).renewing();
+    (0..40).for_each(|_| harness.refresh_all().expect("nothing is violated"));
+    let (renewed, written) = (harness.renewed(), harness.peers.as_ref().expect("there are peers").written);
+    for _ in 0..200 {
+        harness.refresh_all().expect("nothing is violated");
+        let due: Vec<f64> = harness.actors.iter().filter_map(|actor| Some(actor.lease?.0.capacity.get())).collect();
+        assert_eq!(due, [1.0, 2.0, 3.0, 4.0, 5.0]);
+    }
+    let written = harness.peers.as_ref().expect("there are peers").written - written;
+    let by_rounds = 1000 - (harness.renewed() - renewed);
+    assert!(by_rounds <= 10 * written && by_rounds < 50, "{by_rounds} of 1000 by rounds, {written} changes");
 }
 
 /// After a long quiet time, a change of demand lowers the total within a lease length.

@@ -9,7 +9,8 @@ use crate::{
     lease::holder::Has,
     policy::settings::{AlgorithmKind, Priority, Settings},
     resource::{
-        Answer, Ask, Lease, PackedContext, Release, Request, Resource, ResourceOptions, RoundScratch,
+        Answer, Ask, Lease, PackedContext, PackedResource, Release, Renewal, Renewed, Request, Resource,
+        ResourceOptions, RoundScratch,
         invariant::{self, Violation},
         supply::{DemandSummary, Source, Supply},
     },
@@ -58,6 +59,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         instance: None,
         news: None,
         spent: None,
+        groups: Vec::new(),
         charged_to: ChargedTo::default(),
     }
 }
@@ -119,6 +121,8 @@ pub(crate) struct Harness {
     audited: bool,
     /// How often the resource was packed and unpacked; absent: it is never packed.
     packed: Option<usize>,
+    /// How many requests were answered by moving the end of a lease; absent: none are.
+    renewed: Option<usize>,
     /// The end of the node's supply, if there is a parent.
     supply_until: Option<Millis>,
     supplies: u64,
@@ -142,6 +146,7 @@ impl Harness {
             cut,
             audited,
             packed: None,
+            renewed: None,
             supply_until: None,
             supplies: 0,
         }
@@ -152,20 +157,60 @@ impl Harness {
         Harness { packed: Some(0), ..self }
     }
 
+    /// Answers requests that echo a lease and change nothing without a round, if that is possible.
+    pub(crate) fn renewing(self) -> Harness {
+        Harness { renewed: Some(0), ..self }
+    }
+
+    /// How many requests were answered without a round.
+    pub(crate) fn renewed(&self) -> usize {
+        self.renewed.unwrap_or_default()
+    }
+
     /// How often the resource was packed.
     pub(crate) fn packed(&self) -> usize {
         self.packed.unwrap_or_default()
     }
 
     fn repack(&mut self) {
-        let Some(times) = &mut self.packed else { return };
-        if self.resource.can_pack(self.now) {
-            *times += 1;
-            let spare = Resource::new(options(Settings::new(AlgorithmKind::FairShare, Amount::ZERO)));
-            let packed = std::mem::replace(&mut self.resource, spare).pack();
-            let context = PackedContext { seed: 7, max_holders: usize::MAX, place_share: PrincipalShare::default() };
-            self.resource = Resource::unpack(packed, context);
+        if self.packed.is_some() && self.resource.can_pack(self.now) {
+            self.packed = self.packed.map(|times| times + 1);
+            self.while_packed(|_| ());
         }
+    }
+
+    fn while_packed<R>(&mut self, work: impl FnOnce(&mut PackedResource) -> R) -> R {
+        let spare = Resource::new(options(Settings::new(AlgorithmKind::FairShare, Amount::ZERO)));
+        let mut packed = std::mem::replace(&mut self.resource, spare).pack();
+        let done = work(&mut packed);
+        let context = PackedContext { seed: 7, max_holders: usize::MAX, place_share: PrincipalShare::default() };
+        self.resource = Resource::unpack(packed, context);
+        done
+    }
+
+    /// Answers a request without a round, if it changes nothing and that is possible.
+    fn renew(&mut self, ask: &Ask) -> Option<Answer> {
+        self.renewed?;
+        let (now, at) = (self.masters_now(), self.at());
+        let ledger = self.resource.book.ledger();
+        let holder = ledger.find(ask.kind, &ask.id).map(|slot| ledger.holder(slot))?;
+        let (token, capacity) = (ask.has?.token?, holder.leases.current(at));
+        let says_more = ask.outstanding.is_some_and(|outstanding| outstanding > Amount::ZERO) || ask.news.is_some();
+        let counted = self.resource.counted(ask.kind, false, ask.claims.clone());
+        let same = counted.iter().map(|claim| (claim.wants, claim.priority, claim.subclients));
+        let known = holder.claims.iter().map(|claim| (claim.wants, claim.priority, claim.subclients));
+        if says_more || ask.kind == HolderKind::Node || !same.eq(known) || !self.resource.can_pack(at) {
+            return None;
+        }
+        let length = self.resource.settings().lease;
+        let renewal = Renewal { client: &ask.id, token, length };
+        let Renewed { expiry_time } = self.while_packed(|packed| packed.renew(&renewal, now))?;
+        self.renewed = self.renewed.map(|times| times + 1);
+        let refresh = self.resource.settings().refresh;
+        let (safe_capacity, priority) = (0.0, 0);
+        let lease =
+            Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, pool: None, budget: None };
+        Some(Answer::Granted(lease))
     }
 
     /// Applies the event and checks the invariants.
@@ -321,7 +366,12 @@ impl Harness {
         let mut answers = Vec::new();
         let mut asks = batch.iter().map(|request| Request::Ask(request.ask.clone())).collect();
         let (now, at) = (self.masters_now(), self.at());
-        self.resource.round(now, &mut asks, &mut answers, &mut RoundScratch::default());
+        if let [only] = &batch[..] {
+            answers.extend(self.renew(&only.ask));
+        }
+        if answers.is_empty() {
+            self.resource.round(now, &mut asks, &mut answers, &mut RoundScratch::default());
+        }
         self.log.extend(answers.iter().cloned());
         let awaits = self.propose()?;
         // A holder with several requests in one round is settled several times with different dues, so it is skipped.

@@ -237,6 +237,17 @@ proptest! {
     }
 
     #[test]
+    fn leases_may_be_renewed_without_a_round_in_any_history(
+        settings in any_settings(),
+        actors in actors(),
+        events in proptest::collection::vec(event(true), 1..250),
+    ) {
+        let mut harness = Harness::new(options(settings), actors).renewing();
+        events.iter().try_for_each(|event| harness.step(event))?;
+        (0..2).try_for_each(|_| harness.refresh_all())?;
+    }
+
+    #[test]
     fn replaying_a_history_gives_the_same_answers(
         settings in maybe_grouped(),
         actors in actors(),

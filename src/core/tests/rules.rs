@@ -164,7 +164,7 @@ impl Server {
     }
 
     fn supply_with(&mut self, capacity: f64, until: Millis, terms: Vec<(i16, Terms)>) {
-        let supply = Supply { capacity: Amount::clamped(capacity), until, terms, version: 1, period: None };
+        let supply = Supply { capacity: Amount::clamped(capacity), until, terms, version: 1, ..Supply::default() };
         self.resource.supply(self.now, supply);
     }
 }

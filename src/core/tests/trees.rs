@@ -1,6 +1,10 @@
 //! Trees of resources: a client of a leaf gets what a single server with all clients would give it.
 //!
+//! Groups of clients have a test of their own ([`groups`]).
+//!
 //! All requests and answers arrive; the random histories cover lost and delayed messages.
+
+mod groups;
 
 use std::sync::Arc;
 
@@ -25,12 +29,13 @@ use crate::{
 
 /// A client: its wants, its priority, and the newest lease that reached it.
 struct TreeClient {
+    id: String,
     wants: f64,
     priority: i16,
     lease: Option<Lease>,
 }
 
-/// A node of the tree. Only leaves have clients.
+/// A node of the tree.
 struct Node {
     resource: Resource,
     id: Arc<str>,
@@ -59,7 +64,13 @@ impl Node {
         let clients = |demands: &[(f64, i16)]| {
             demands
                 .iter()
-                .map(|(wants, priority)| TreeClient { wants: *wants, priority: *priority, lease: None })
+                .enumerate()
+                .map(|(n, (wants, priority))| TreeClient {
+                    id: client_id(*priority, n),
+                    wants: *wants,
+                    priority: *priority,
+                    lease: None,
+                })
                 .collect()
         };
         let leaf = |(n, demands): (usize, &Vec<(f64, i16)>)| {
@@ -77,7 +88,7 @@ impl Node {
         for n in 0..self.clients.len() {
             let client = &self.clients[n];
             let claims = [Claim::new(Amount::clamped(client.wants), 1, client.priority)];
-            let ask = ask(&client_id(client.priority, n), 0.0, client.lease.as_ref().map(has));
+            let ask = ask(&client.id, 0.0, client.lease.as_ref().map(has));
             match self.answer(now, Ask { claims: claims[..].into(), ..ask }) {
                 Answer::Granted(lease) => self.clients[n].lease = Some(lease),
                 Answer::NotYet => {}
@@ -87,12 +98,12 @@ impl Node {
         for n in 0..self.nodes.len() {
             self.nodes[n].refresh(now, protocol);
             let child = &mut self.nodes[n];
-            let DemandSummary { mut claims, outstanding, learning, .. } = child.resource.summarize(now);
+            let DemandSummary { mut claims, groups, outstanding, learning, .. } = child.resource.summarize(now);
             if protocol == Protocol::Sums {
                 claims = sum(&claims);
             }
             let ask = ask(&child.id, 0.0, child.lease.as_ref().map(has));
-            let ask = Ask { kind: HolderKind::Node, claims, outstanding: Some(outstanding), learning, ..ask };
+            let ask = Ask { kind: HolderKind::Node, claims, groups, outstanding: Some(outstanding), learning, ..ask };
             let answer = self.answer(now, ask);
             self.nodes[n].take(now, answer, protocol);
         }
@@ -122,6 +133,7 @@ impl Node {
             capacity: supplied.lease.capacity,
             until: now.plus(supplied.lease.length),
             terms: if protocol == Protocol::Ours { supplied.terms } else { Vec::new() },
+            groups: supplied.groups,
             version: self.versions,
             period: None,
         };

@@ -27,7 +27,13 @@ typedef struct leaseway_reservation leaseway_reservation;
 // Permits in use at the same time. Waiting callers are served first come, first served.
 typedef struct leaseway_gauge leaseway_gauge;
 // Permits of a gauge in use, until they are released.
-typedef struct leaseway_permit leaseway_permit;";
+typedef struct leaseway_permit leaseway_permit;
+// Several limits whose permits are taken together, or not at all.
+typedef struct leaseway_limits leaseway_limits;
+// Permits of several limits, until they are released.
+typedef struct leaseway_permits leaseway_permits;
+// Permits of several limits taken in advance, until they are settled.
+typedef struct leaseway_reservations leaseway_reservations;";
 
 #[test]
 fn the_header_matches_the_code() {
@@ -55,11 +61,16 @@ fn the_header_matches_the_code() {
         ("ReservationHandle", "reservation"),
         ("GaugeHandle", "gauge"),
         ("PermitHandle", "permit"),
+        ("Cost", "cost"),
+        ("LimitsRefusal", "refusal"),
+        ("LimitsHandle", "limits"),
+        ("PermitsHandle", "permits"),
+        ("ReservationsHandle", "reservations"),
     ];
     config.export.rename = names.map(|(rust, c)| (rust.to_owned(), format!("leaseway_{c}"))).into();
     config.export.exclude =
         names.map(|(rust, _)| rust.to_owned()).into_iter().filter(|name| name.ends_with("Handle")).collect();
-    let sources = ["error", "client", "rate", "gauge"].map(|module| folder.join(format!("{module}.rs")));
+    let sources = ["error", "client", "rate", "gauge", "limits"].map(|module| folder.join(format!("{module}.rs")));
     let builder = sources.iter().fold(Builder::new().with_config(config), Builder::with_src);
     let mut written = Vec::new();
     builder.generate().expect("valid sources").write(&mut written);

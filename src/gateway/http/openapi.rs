@@ -106,7 +106,7 @@ fn responses(operation: Operation) -> Value {
     if operation.tells_quota() {
         answer["headers"] = quota_headers();
     }
-    if operation == Operation::Reserve {
+    if matches!(operation, Operation::Reserve | Operation::ReserveAll) {
         let about = "The path that settles the reservation.";
         answer["headers"]["Location"] = json!({ "description": about, "schema": { "type": "string" } });
     }

@@ -27,7 +27,9 @@ pub(super) enum Operation {
     AcquireAll,
     Charge,
     Reserve,
+    ReserveAll,
     Settle,
+    SettleAll,
     Standing,
 }
 
@@ -91,33 +93,35 @@ const RELEASE_LEASE: &[Field] = &[
     ),
 ];
 const ACQUIRE: &[Field] = &[PERMITS, WAIT];
-const ACQUIRE_ALL: &[Field] = &[
-    Field::required(
-        "limits",
-        FieldKind::List { fields: &[RESOURCE, PERMITS], most: MAX_LIMITS },
-        "The limits; permits of all of them or none are taken.",
-    ),
-    WAIT,
-];
+const LIMITS: Field = Field::required(
+    "limits",
+    FieldKind::List { fields: &[RESOURCE, PERMITS], most: MAX_LIMITS },
+    "The limits; permits of all of them or none are taken.",
+);
+const ACQUIRE_ALL: &[Field] = &[LIMITS, WAIT];
 const CHARGE: &[Field] = &[Field::required(
     "permits",
     FieldKind::Whole { least: 1, most: MAX_PERMITS },
     "Number of permits used without having been acquired.",
 )];
-const RESERVE: &[Field] = &[
-    PERMITS,
-    WAIT,
-    Field::optional(
-        "expires_in",
-        FieldKind::Seconds { least: 1.0, most: MAX_RESERVED },
-        "Seconds until it expires; the permits then count as used.",
-    )
-    .or(RESERVED),
-];
-const SETTLE: &[Field] = &[Field::required(
+const EXPIRES_IN: Field = Field::optional(
+    "expires_in",
+    FieldKind::Seconds { least: 1.0, most: MAX_RESERVED },
+    "Seconds until it expires; the permits then count as used.",
+)
+.or(RESERVED);
+const RESERVE: &[Field] = &[PERMITS, WAIT, EXPIRES_IN];
+const RESERVE_ALL: &[Field] = &[LIMITS, WAIT, EXPIRES_IN];
+const USED: Field = Field::required(
     "used",
     FieldKind::Whole { least: 0, most: MAX_PERMITS },
     "Number of permits used. Unused permits are returned; an excess is charged.",
+);
+const SETTLE: &[Field] = &[USED];
+const SETTLE_ALL: &[Field] = &[Field::required(
+    "limits",
+    FieldKind::List { fields: &[USED], most: MAX_LIMITS },
+    "The use of each limit, in the order of the reservation.",
 )];
 
 const LEASE: &[Member] = &[
@@ -157,6 +161,13 @@ const SETTLED: &[Member] = &[
     member("used", MemberKind::Whole, "Number of permits that were used."),
     member("debt", MemberKind::Number, "Debt in permits. Requests are denied until it is repaid."),
 ];
+const ALL_RESERVED: &[Member] = &[
+    member("reservation", MemberKind::Text, "Identifies the reservation when it is settled."),
+    member("limits", MemberKind::List(TAKEN), "The limits, in the order of the request."),
+    member("expires_in", MemberKind::Number, "Seconds until the reservation expires; its permits then count as used."),
+];
+const ALL_SETTLED: &[Member] =
+    &[member("limits", MemberKind::List(SETTLED), "The limits, in the order of the reservation.")];
 const STANDING: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
     member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
@@ -178,7 +189,7 @@ const OF_LEASES: &[ProblemKind] = &[ProblemKind::TooSoon, ProblemKind::BadCluste
 const OF_PERMITS: &[ProblemKind] = &[ProblemKind::OverLimit];
 
 impl Operation {
-    pub(super) const ALL: [Operation; 9] = [
+    pub(super) const ALL: [Operation; 11] = [
         Operation::GetLease,
         Operation::KeepLease,
         Operation::ReleaseLease,
@@ -186,7 +197,9 @@ impl Operation {
         Operation::AcquireAll,
         Operation::Charge,
         Operation::Reserve,
+        Operation::ReserveAll,
         Operation::Settle,
+        Operation::SettleAll,
         Operation::Standing,
     ];
 
@@ -200,7 +213,9 @@ impl Operation {
             Operation::AcquireAll => "acquire_all",
             Operation::Charge => "charge",
             Operation::Reserve => "reserve",
+            Operation::ReserveAll => "reserve_all",
             Operation::Settle => "settle",
+            Operation::SettleAll => "settle_all",
             Operation::Standing => "standing",
         }
     }
@@ -214,7 +229,9 @@ impl Operation {
             Operation::AcquireAll => "Acquire permits of several limits, or none",
             Operation::Charge => "Charge permits already used",
             Operation::Reserve => "Reserve permits",
+            Operation::ReserveAll => "Reserve permits of several limits, or none",
             Operation::Settle => "Settle a reservation",
+            Operation::SettleAll => "Settle a reservation of several limits",
             Operation::Standing => "Show a resource",
         }
     }
@@ -226,7 +243,9 @@ impl Operation {
             Operation::AcquireAll => "/v1/acquire",
             Operation::Charge => "/v1/resources/{resource}/charge",
             Operation::Reserve => "/v1/resources/{resource}/reservations",
+            Operation::ReserveAll => "/v1/reservations",
             Operation::Settle => "/v1/reservations/{reservation}/settle",
+            Operation::SettleAll => "/v1/reservations/{reservation}/settle_all",
             Operation::Standing => "/v1/resources/{resource}",
         }
     }
@@ -253,7 +272,9 @@ impl Operation {
             Operation::AcquireAll => ACQUIRE_ALL,
             Operation::Charge => CHARGE,
             Operation::Reserve => RESERVE,
+            Operation::ReserveAll => RESERVE_ALL,
             Operation::Settle => SETTLE,
+            Operation::SettleAll => SETTLE_ALL,
             Operation::ReleaseLease | Operation::Standing => &[],
         }
     }
@@ -271,7 +292,9 @@ impl Operation {
             Operation::AcquireAll => (200, ALL_TAKEN),
             Operation::Charge => (200, CHARGED),
             Operation::Reserve => (201, RESERVED_PERMITS),
+            Operation::ReserveAll => (201, ALL_RESERVED),
             Operation::Settle => (200, SETTLED),
+            Operation::SettleAll => (200, ALL_SETTLED),
             Operation::Standing => (200, STANDING),
         }
     }
@@ -280,10 +303,10 @@ impl Operation {
     pub(super) fn problems(self) -> Vec<ProblemKind> {
         let own = match self {
             Operation::GetLease | Operation::KeepLease | Operation::ReleaseLease => OF_LEASES,
-            Operation::Acquire | Operation::AcquireAll | Operation::Reserve => OF_PERMITS,
+            Operation::Acquire | Operation::AcquireAll | Operation::Reserve | Operation::ReserveAll => OF_PERMITS,
             // The error if the charge exceeds the maximum debt.
             Operation::Charge => OF_PERMITS,
-            Operation::Settle => &[ProblemKind::NotFound, ProblemKind::OverLimit],
+            Operation::Settle | Operation::SettleAll => &[ProblemKind::NotFound, ProblemKind::OverLimit],
             Operation::Standing => &[ProblemKind::NotFound],
         };
         let mut problems: Vec<ProblemKind> = READ.iter().chain(&CALL).chain(own).copied().collect();
@@ -296,7 +319,14 @@ impl Operation {
 
     /// Whether answers have RateLimit header fields.
     pub(super) fn tells_quota(self) -> bool {
-        matches!(self, Operation::Acquire | Operation::AcquireAll | Operation::Reserve | Operation::Standing)
+        matches!(
+            self,
+            Operation::Acquire
+                | Operation::AcquireAll
+                | Operation::Reserve
+                | Operation::ReserveAll
+                | Operation::Standing
+        )
     }
 }
 

@@ -41,8 +41,8 @@ pub(crate) fn routes(
     Router::new()
         .route("/metrics", get(render_metrics))
         .route("/debug/resources", get(render_resources))
-        .route("/rlconfig", get(|caller, pages| render_rules(caller, pages, Rules::dump)))
-        .route("/rlconfig/resources", get(|caller, pages| render_rules(caller, pages, templates::resources)))
+        .route("/rlconfig", get(|caller, pages| render_rules(caller, pages, |rules, _| rules.dump())))
+        .route("/rlconfig/resources", get(|caller, pages| render_rules(caller, pages, templates_of)))
         // Probes need no credentials.
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
@@ -79,10 +79,16 @@ async fn render_resources(caller: HttpCaller, State(pages): State<Pages>) -> Res
     })
 }
 
+type RenderRules = fn(&Rules, &CurrentRules) -> String;
+
+fn templates_of(rules: &Rules, current: &CurrentRules) -> String {
+    templates::resources(rules, &current.request_limits())
+}
+
 /// The rules in force, as text.
-async fn render_rules(caller: HttpCaller, State(pages): State<Pages>, render: fn(&Rules) -> String) -> Response {
+async fn render_rules(caller: HttpCaller, State(pages): State<Pages>, render: RenderRules) -> Response {
     for_readers(&caller, || match &pages.rules {
-        Some(rules) => rules.with(render).into_response(),
+        Some(current) => current.with(|rules| render(rules, current)).into_response(),
         None => (StatusCode::NOT_FOUND, "this gateway has no rules: it does not serve RLS\n").into_response(),
     })
 }
@@ -119,9 +125,8 @@ fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response
 /// A gateway is ready even if the cluster is unreachable. It then decides by `--without-lease`, like all other
 /// gateways. A failed declaration does not change that. It is not ready before a control plane has sent the first rules.
 async fn readyz(State(pages): State<Pages>) -> Response {
-    if pages.rules.is_some_and(|rules| rules.with(Rules::are_awaited)) {
-        let why = "not ready: waiting for the first rules from the xDS control plane\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    if let Some(problem) = pages.rules.and_then(|rules| rules.with(Rules::problem)) {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {problem}\n")).into_response();
     }
     let health = pages.lease_table.client().health();
     let problem = pages.declaring.and_then(|declaring| declaring.problem());

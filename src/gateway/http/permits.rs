@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 use axum::http::{HeaderMap, StatusCode};
 use leaseway_client::{
     Basis, Reservation, Window,
-    limiter::{AnyLimiter, Claim, Closed, DebtExceeded, JointLimiter, TryError, joint},
+    limiter::{AnyLimiter, Claim, Closed, DebtExceeded, JointLimiter, JointReservation, TryError, joint},
 };
 use leaseway_core::{
     policy::access::Action,
@@ -87,12 +87,8 @@ struct Wanted {
     permits: u32,
 }
 
-/// Acquires permits of several limits, or none.
-pub(super) async fn acquire_all(
-    gateway: &HttpGateway,
-    caller: &HttpCaller,
-    fields: &Fields,
-) -> Result<HttpAnswer, Problem> {
+/// The limits of a request. Waits for their first leases.
+async fn wanted(gateway: &HttpGateway, caller: &HttpCaller, fields: &Fields) -> Result<Vec<Wanted>, Problem> {
     let limits = fields.list("limits");
     // Checked first, so that a denied caller opens nothing.
     limits.iter().try_for_each(|limit| check(caller, limit.id("resource")))?;
@@ -105,6 +101,16 @@ pub(super) async fn acquire_all(
     for Wanted { entry, .. } in &wanted {
         first_lease(gateway, entry, deadline).await?;
     }
+    Ok(wanted)
+}
+
+/// Acquires permits of several limits, or none.
+pub(super) async fn acquire_all(
+    gateway: &HttpGateway,
+    caller: &HttpCaller,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
+    let wanted = wanted(gateway, caller, fields).await?;
     // Without a lease others pass, or the request would have failed.
     let limited: Vec<&Wanted> = wanted.iter().filter(|wanted| wanted.entry.has_capacity()).collect();
     take_all(gateway, &limited, patience_of(fields)).await?;
@@ -133,6 +139,98 @@ async fn take_all(gateway: &HttpGateway, limited: &[&Wanted], wait: Duration) ->
             }
         }
     }
+    Err(over_limits(limited, &claims))
+}
+
+/// Permits of several limits, which are settled later.
+pub(super) struct AllReserved {
+    reserved: JointReservation,
+    limits: Vec<ReservedLimit>,
+}
+
+struct ReservedLimit {
+    /// Keeps the lease.
+    entry: Arc<LeaseEntry>,
+    permits: u32,
+    /// Its index in the reservation. `None` if it had no lease, and let the request pass.
+    place: Option<usize>,
+}
+
+impl AllReserved {
+    pub(super) fn resources(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.limits.iter().map(|limit| limit.entry.id())
+    }
+
+    /// The reserved limits as in the answer, and the RateLimit fields.
+    pub(super) fn told(&self) -> (Value, HeaderMap) {
+        let taken: Vec<Value> = self.limits.iter().map(|limit| taken(&limit.entry, limit.permits)).collect();
+        let mut named = BTreeSet::new();
+        let distinct = self.limits.iter().filter(|limit| named.insert(limit.entry.id()));
+        let headers = rate_limit_fields::fields_of_all(distinct.map(|limit| (limit.entry.id(), quota(&limit.entry))));
+        (taken.into(), headers)
+    }
+
+    /// Settles each limit, and describes it. `used` has one number for each.
+    pub(super) fn settle(self, used: &[u64]) -> Result<Value, Problem> {
+        let mut in_order = vec![0; self.limits.iter().filter(|limit| limit.place.is_some()).count()];
+        let places = self.limits.iter().zip(used).filter_map(|(limit, used)| Some((limit.place?, *used)));
+        places.for_each(|(place, used)| in_order[place] = used);
+        let settled = self.reserved.settle(&in_order);
+        let one = |(limit, used): (&ReservedLimit, &u64)| {
+            if let Some(place) = limit.place {
+                check_debt(limit.entry.id(), settled[place])?;
+            }
+            Ok(json!({
+                "resource": limit.entry.id(), "reserved": limit.permits, "used": used, "debt": limit.entry.rate().debt(),
+            }))
+        };
+        self.limits.iter().zip(used).map(one).collect::<Result<Vec<_>, _>>().map(Into::into)
+    }
+}
+
+/// Reserves permits of several limits, or none.
+pub(super) async fn reserve_all(
+    gateway: &HttpGateway,
+    caller: &HttpCaller,
+    fields: &Fields,
+) -> Result<AllReserved, Problem> {
+    let wanted = wanted(gateway, caller, fields).await?;
+    // Without a lease others pass, or the request would have failed.
+    let mut next = 0..;
+    let places: Vec<Option<usize>> =
+        wanted.iter().map(|wanted| if wanted.entry.has_capacity() { next.next() } else { None }).collect();
+    let limited: Vec<&Wanted> =
+        wanted.iter().zip(&places).filter(|(_, place)| place.is_some()).map(|(wanted, _)| wanted).collect();
+    let reserved = reserve_limited(gateway, &limited, patience_of(fields)).await?;
+    let limits = wanted.into_iter().zip(places).map(|(Wanted { entry, permits }, place)| ReservedLimit {
+        entry,
+        permits,
+        place,
+    });
+    Ok(AllReserved { reserved, limits: limits.collect() })
+}
+
+async fn reserve_limited(
+    gateway: &HttpGateway,
+    limited: &[&Wanted],
+    wait: Duration,
+) -> Result<JointReservation, Problem> {
+    let limiter = |wanted: &&Wanted| AnyLimiter::Rate(wanted.entry.rate().limiter().clone());
+    let joint = JointLimiter::new(limited.iter().map(|wanted| (limiter(wanted), wanted.permits)));
+    if let Ok(reserved) = joint.try_reserve() {
+        return Ok(reserved);
+    }
+    if !wait.is_zero() {
+        limited.iter().for_each(|wanted| gateway.lease_table.refused(&wanted.entry));
+        let needed = || limited.iter().map(|wanted| needed(&wanted.entry, wanted.permits)).max().unwrap_or_default();
+        if let Some(reserved) = wait_in_queue(gateway, needed, wait, joint.reserve()).await? {
+            return reserved.map_err(|Closed| closing());
+        }
+    }
+    // Names the limits that refuse. The permits were counted as demand already.
+    let entries: Vec<&Arc<LeaseEntry>> = limited.iter().map(|wanted| &wanted.entry).collect();
+    let mut claims: Vec<Claim> = limited.iter().map(|wanted| Claim { takes: 0, ..Claim::of(wanted.permits) }).collect();
+    gateway.lease_table.try_take_all(&entries, &mut claims, true);
     Err(over_limits(limited, &claims))
 }
 

@@ -7,17 +7,17 @@ use std::{
     time::Duration,
 };
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use leaseway_client::Reservation;
 use leaseway_core::types::{Principal, PrincipalShare};
 use leaseway_server::HttpCaller;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
     HttpAnswer, HttpGateway,
     fields::Fields,
-    permits,
+    permits::{self, AllReserved},
     problem::{Problem, ProblemKind},
 };
 use crate::lease_table::caller_shares::{CallerShares, SharePermit};
@@ -26,11 +26,17 @@ use crate::lease_table::caller_shares::{CallerShares, SharePermit};
 type Name = u128;
 
 /// Unsettled reservations.
-pub(super) struct Reservations<P = Reservation> {
+pub(super) struct Reservations<P = Held> {
     max: usize,
     /// Counts pending and unsettled reservations.
     shares: CallerShares,
     table: Mutex<ReservationTable<P>>,
+}
+
+/// The permits of a reservation.
+pub(super) enum Held {
+    One(Reservation),
+    Several(AllReserved),
 }
 
 struct ReservationTable<P> {
@@ -40,7 +46,7 @@ struct ReservationTable<P> {
 }
 
 struct Reserved<P> {
-    resource: String,
+    resources: Vec<String>,
     ends: Instant,
     permits: P,
     _share: SharePermit,
@@ -56,10 +62,12 @@ impl<P> ReservationTable<P> {
     fn remove(&mut self, name: Name) -> Option<Reserved<P>> {
         let reserved = self.by_name.remove(&name)?;
         self.by_end.remove(&(reserved.ends, name));
-        if let Some(count) = self.by_resource.get_mut(&reserved.resource) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_resource.remove(&reserved.resource);
+        for resource in &reserved.resources {
+            if let Some(count) = self.by_resource.get_mut(resource) {
+                *count -= 1;
+                if *count == 0 {
+                    self.by_resource.remove(resource);
+                }
             }
         }
         Some(reserved)
@@ -112,12 +120,14 @@ impl<P> Reservations<P> {
     fn add(&self, name: Name, reserved: Reserved<P>) {
         let mut table = self.table();
         table.by_end.insert((reserved.ends, name));
-        *table.by_resource.entry(reserved.resource.clone()).or_default() += 1;
+        for resource in &reserved.resources {
+            *table.by_resource.entry(resource.clone()).or_default() += 1;
+        }
         table.by_name.insert(name, reserved);
     }
 
-    fn resource(&self, name: Name) -> Option<String> {
-        self.table().by_name.get(&name).map(|reserved| reserved.resource.clone())
+    fn resources(&self, name: Name) -> Option<Vec<String>> {
+        self.table().by_name.get(&name).map(|reserved| reserved.resources.clone())
     }
 
     /// Removes a reservation, unless it has expired.
@@ -139,16 +149,17 @@ pub(super) async fn reserve(
     let share = gateway.reservations.admit(caller.principal())?;
     let entry = permits::open(gateway, caller, resource, fields).await?;
     let permits = permits::reserve(gateway, &entry, fields).await?;
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|_| {
-        Problem::new(ProblemKind::NoRoom, "the system provides no random bytes for the name of the reservation")
-    })?;
-    let name = Name::from_le_bytes(bytes);
-    let lasts = Duration::from_secs_f64(fields.number("expires_in"));
+    let (name, lasts) = (new_name()?, lasts(fields));
     let reserved = permits.reserved();
-    gateway
-        .reservations
-        .add(name, Reserved { resource: resource.to_owned(), ends: Instant::now() + lasts, permits, _share: share });
+    gateway.reservations.add(
+        name,
+        Reserved {
+            resources: vec![resource.to_owned()],
+            ends: Instant::now() + lasts,
+            permits: Held::One(permits),
+            _share: share,
+        },
+    );
     let quota = permits::quota(&entry);
     let json = json!({
         "reservation": format!("{name:032x}"),
@@ -158,11 +169,48 @@ pub(super) async fn reserve(
         "remaining": permits::or_null(quota.remaining),
         "capacity": permits::or_null(quota.per_second),
     });
-    let mut headers = super::rate_limit_fields::fields(resource, quota);
-    if let Ok(location) = HeaderValue::try_from(format!("/v1/reservations/{name:032x}/settle")) {
+    let headers = super::rate_limit_fields::fields(resource, quota);
+    Ok(HttpAnswer::of(StatusCode::CREATED, json).with(located(headers, &format!("{name:032x}/settle"))))
+}
+
+/// Takes permits of several limits, or none, and adds a reservation.
+pub(super) async fn reserve_all(
+    gateway: &HttpGateway,
+    caller: &HttpCaller,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
+    let share = gateway.reservations.admit(caller.principal())?;
+    let permits = permits::reserve_all(gateway, caller, fields).await?;
+    let (name, lasts, (limits, headers)) = (new_name()?, lasts(fields), permits.told());
+    let resources = permits.resources().map(str::to_owned).collect();
+    let permits = Held::Several(permits);
+    gateway.reservations.add(name, Reserved { resources, ends: Instant::now() + lasts, permits, _share: share });
+    let json = json!({
+        "reservation": format!("{name:032x}"),
+        "limits": limits,
+        "expires_in": lasts.as_secs_f64(),
+    });
+    Ok(HttpAnswer::of(StatusCode::CREATED, json).with(located(headers, &format!("{name:032x}/settle_all"))))
+}
+
+fn new_name() -> Result<Name, Problem> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|_| {
+        Problem::new(ProblemKind::NoRoom, "the system provides no random bytes for the name of the reservation")
+    })?;
+    Ok(Name::from_le_bytes(bytes))
+}
+
+fn lasts(fields: &Fields) -> Duration {
+    Duration::from_secs_f64(fields.number("expires_in"))
+}
+
+/// Adds the path below `/v1/reservations` that settles the reservation.
+fn located(mut headers: HeaderMap, path: &str) -> HeaderMap {
+    if let Ok(location) = HeaderValue::try_from(format!("/v1/reservations/{path}")) {
         headers.insert(header::LOCATION, location);
     }
-    Ok(HttpAnswer::of(StatusCode::CREATED, json).with(headers))
+    headers
 }
 
 /// Settles a reservation.
@@ -172,22 +220,64 @@ pub(super) fn settle(
     name: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    let unknown = || {
-        let why =
-            "no such reservation at this gateway: it was settled, it has expired, or it was made at another gateway";
-        Problem::new(ProblemKind::NoSuchReservation, why)
+    let (name, resources) = named(gateway, caller, name)?;
+    let [resource] = &resources[..] else {
+        return Err(of_other_kind(&format!("is of {} limits; settle it with settle_all", resources.len())));
     };
+    let permits = gateway.reservations.take(name).ok_or_else(unknown)?.permits;
+    let settled = permits.settle(gateway, resource, &[fields.number("used") as u64])?;
+    Ok(HttpAnswer::of(StatusCode::OK, settled[0].clone()))
+}
+
+impl Held {
+    /// Settles each limit, and describes it. `used` has one number for each; `first` is the first resource.
+    fn settle(self, gateway: &HttpGateway, first: &str, used: &[u64]) -> Result<Value, Problem> {
+        match self {
+            Held::Several(permits) => permits.settle(used),
+            Held::One(permits) => {
+                let reserved = permits.reserved();
+                permits::check_debt(first, permits.settle(used[0]))?;
+                let debt = permits::debt(gateway, first);
+                Ok(json!([{ "resource": first, "reserved": reserved, "used": used[0], "debt": debt }]))
+            }
+        }
+    }
+}
+
+/// Settles a reservation of several limits.
+pub(super) fn settle_all(
+    gateway: &HttpGateway,
+    caller: &HttpCaller,
+    name: &str,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
+    let used: Vec<u64> = fields.list("limits").iter().map(|limit| limit.number("used") as u64).collect();
+    let (name, resources) = named(gateway, caller, name)?;
+    if resources.len() != used.len() {
+        return Err(of_other_kind(&format!("is of {} limits, but `limits` has {}", resources.len(), used.len())));
+    }
+    let permits = gateway.reservations.take(name).ok_or_else(unknown)?.permits;
+    let settled = permits.settle(gateway, &resources[0], &used)?;
+    Ok(HttpAnswer::of(StatusCode::OK, json!({ "limits": settled })))
+}
+
+fn unknown() -> Problem {
+    let why = "no such reservation at this gateway: it was settled, it has expired, or it was made at another gateway";
+    Problem::new(ProblemKind::NoSuchReservation, why)
+}
+
+fn of_other_kind(why: &str) -> Problem {
+    Problem::of_field(ProblemKind::BadValue, "reservation", why)
+}
+
+/// The reservation of this name, and its resources, if the caller may settle it.
+fn named(gateway: &HttpGateway, caller: &HttpCaller, name: &str) -> Result<(Name, Vec<String>), Problem> {
     let name = Some(name).filter(|name| name.len() == 32).and_then(|name| Name::from_str_radix(name, 16).ok());
     let name = name.ok_or_else(unknown)?;
     // Checked first, so that a denied caller changes nothing.
-    permits::check(caller, &gateway.reservations.resource(name).ok_or_else(unknown)?)?;
-    let Reserved { resource, permits, .. } = gateway.reservations.take(name).ok_or_else(unknown)?;
-    let (reserved, used) = (permits.reserved(), fields.number("used") as u64);
-    let settled = permits.settle(used);
-    permits::check_debt(&resource, settled)?;
-    let debt = permits::debt(gateway, &resource);
-    let json = json!({ "resource": resource, "reserved": reserved, "used": used, "debt": debt });
-    Ok(HttpAnswer::of(StatusCode::OK, json))
+    let resources = gateway.reservations.resources(name).ok_or_else(unknown)?;
+    resources.iter().try_for_each(|resource| permits::check(caller, resource))?;
+    Ok((name, resources))
 }
 
 #[cfg(test)]
@@ -196,8 +286,8 @@ mod tests {
 
     fn reserve(reservations: &Reservations<()>, name: Name, principal: u32, lasts: Duration) -> Result<(), Problem> {
         let share = reservations.admit(Principal(principal))?;
-        let (resource, ends) = (format!("r{principal}"), Instant::now() + lasts);
-        reservations.add(name, Reserved { resource, ends, permits: (), _share: share });
+        let (resources, ends) = (vec![format!("r{principal}")], Instant::now() + lasts);
+        reservations.add(name, Reserved { resources, ends, permits: (), _share: share });
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The answer to Envoy: a status for each descriptor, in order.
 //!
-//! Envoy makes the X-RateLimit headers from the limit, the remaining requests and the time until the reset. The
+//! Envoy makes its X-RateLimit headers from the limit, the remaining requests and the time until the reset. The
 //! remaining requests are those of this gateway. Other gateways have their own shares of the same limit.
 
 use std::time::Duration;
@@ -8,10 +8,11 @@ use std::time::Duration;
 use leaseway_client::limiter::Standing;
 use leaseway_proto::envoy::ratelimit::{
     RateLimitRequest, RateLimitResponse,
-    rate_limit_response::{Code, DescriptorStatus, RateLimit},
+    rate_limit_response::{Code, DescriptorStatus, HeaderValue, RateLimit},
 };
+use prost_types::Struct;
 
-use super::rules::Unit;
+use super::{metadata, rules::Unit};
 
 #[derive(Debug)]
 pub(super) enum Descriptor<'r> {
@@ -20,6 +21,8 @@ pub(super) enum Descriptor<'r> {
     Unlimited,
     Limited {
         is_over: bool,
+        /// It is over a limit that lets it pass all the same.
+        is_tolerated: bool,
         requests: u32,
         unit: Unit,
         name: Option<&'r str>,
@@ -28,26 +31,81 @@ pub(super) enum Descriptor<'r> {
     },
 }
 
-#[derive(Debug)]
-pub(super) struct Answer {
-    statuses: Vec<DescriptorStatus>,
-    is_over: bool,
+/// What answers have, for all requests of a gateway.
+#[derive(Debug, Clone, Default)]
+pub struct AnswerOptions {
+    /// All requests pass. The statuses say what the limits would have decided.
+    pub shadow_mode: bool,
+    /// All limits are quotas: a request is refused only if all of its limits refuse it.
+    pub quota_mode: bool,
+    /// Headers for the response to the client of Envoy.
+    pub headers: Option<HeaderNames>,
+    /// Data for later filters and access logs of Envoy.
+    pub dynamic_metadata: bool,
 }
 
-impl Answer {
-    pub(super) fn of<'r>(request: &RateLimitRequest, mut describe: impl FnMut(usize) -> Descriptor<'r>) -> Answer {
-        let mut is_over = false;
-        let statuses = (0..request.descriptors.len()).map(|place| {
-            let descriptor = describe(place);
-            is_over |= matches!(descriptor, Descriptor::Limited { is_over: true, .. });
-            status(&descriptor)
-        });
-        Answer { statuses: statuses.collect(), is_over }
-    }
+/// The names of the headers about the limit that is closest to being reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderNames {
+    pub limit: String,
+    pub remaining: String,
+    /// In seconds.
+    pub reset: String,
+}
 
-    pub(super) fn message(self) -> RateLimitResponse {
-        let overall_code = if self.is_over { Code::OverLimit } else { Code::Ok };
-        RateLimitResponse { overall_code: overall_code.into(), statuses: self.statuses, ..RateLimitResponse::default() }
+impl Default for HeaderNames {
+    fn default() -> HeaderNames {
+        let [limit, remaining, reset] =
+            ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"].map(str::to_owned);
+        HeaderNames { limit, remaining, reset }
+    }
+}
+
+impl HeaderNames {
+    /// The headers about the closest of these limits. A limit that refuses the request comes first.
+    fn headers(&self, statuses: &[DescriptorStatus], refusing: &[usize]) -> Vec<HeaderValue> {
+        let limited = statuses.iter().enumerate().filter(|(_, status)| status.current_limit.is_some());
+        let closest = limited.min_by_key(|(place, status)| (!refusing.contains(place), status.limit_remaining));
+        let Some((_, status)) = closest else { return Vec::new() };
+        let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+        let reset = status.duration_until_reset.map_or(0, |reset| reset.seconds + i64::from(reset.nanos > 0));
+        let values = [(&self.limit, limit.to_string()), (&self.remaining, status.limit_remaining.to_string())];
+        let all = values.into_iter().chain([(&self.reset, reset.to_string())]);
+        all.map(|(key, value)| HeaderValue { key: key.clone(), value }).collect()
+    }
+}
+
+/// A decided request.
+pub(super) struct Decided<'a, 'r> {
+    pub(super) request: &'a RateLimitRequest,
+    /// One for each descriptor of the request.
+    pub(super) descriptors: Vec<Descriptor<'r>>,
+    /// The descriptors that refuse the request, in ascending order.
+    pub(super) refusing: Vec<usize>,
+    /// The metadata of the rules that let the request pass.
+    pub(super) metadata: Vec<&'r Struct>,
+    /// The descriptors that take hits if the request passes, and how many.
+    pub(super) held: Vec<(usize, u32)>,
+}
+
+impl Decided<'_, '_> {
+    pub(super) fn message(self, options: &AnswerOptions) -> RateLimitResponse {
+        let Decided { request, descriptors, refusing, metadata, held } = self;
+        let is_over = !refusing.is_empty() && !options.shadow_mode;
+        let statuses: Vec<_> = descriptors.iter().map(status).collect();
+        RateLimitResponse {
+            overall_code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
+            response_headers_to_add: match &options.headers {
+                Some(names) => names.headers(&statuses, &refusing),
+                None => Vec::new(),
+            },
+            dynamic_metadata: options.dynamic_metadata.then(|| {
+                let held = if is_over { &[][..] } else { &held };
+                metadata::of_answer(request, metadata.into_iter(), held)
+            }),
+            statuses,
+            ..RateLimitResponse::default()
+        }
     }
 }
 
@@ -56,7 +114,7 @@ fn status(descriptor: &Descriptor<'_>) -> DescriptorStatus {
     match *descriptor {
         Descriptor::Free => free,
         Descriptor::Unlimited => DescriptorStatus { limit_remaining: u32::MAX, ..free },
-        Descriptor::Limited { is_over, requests, unit, name, standing } => {
+        Descriptor::Limited { is_over, is_tolerated, requests, unit, name, standing } => {
             let current_limit = RateLimit {
                 requests_per_unit: requests,
                 unit: unit.on_the_wire().into(),
@@ -68,7 +126,7 @@ fn status(descriptor: &Descriptor<'_>) -> DescriptorStatus {
             DescriptorStatus {
                 code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
                 current_limit: Some(current_limit),
-                limit_remaining: if is_over { 0 } else { remaining },
+                limit_remaining: if is_over || is_tolerated { 0 } else { remaining },
                 duration_until_reset: Some(on_the_wire(full_in.min(unit.length()))),
             }
         }

@@ -3,21 +3,26 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use leaseway_server::config::watched_files::{POLL_INTERVAL, WatchedFiles};
 use metrics::counter;
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, timeout},
 };
 
-use super::{file, rules::Rules};
+use super::{
+    file,
+    rules::{RequestLimit, Rules},
+};
 
 /// Versions are unique over all gateways of this process, because threads recognise cached rules by their version.
 static VERSIONS: AtomicU64 = AtomicU64::new(1);
@@ -30,24 +35,77 @@ thread_local! {
 pub struct CurrentRules {
     version: AtomicU64,
     newest: Mutex<(u64, Arc<Rules>)>,
+    /// The limits that requests brought with them.
+    request_limits: Mutex<BTreeSet<RequestLimit>>,
+    /// The number of changes of the rules and of these limits.
     changes: watch::Sender<u64>,
+    /// The number of changes that the cluster knows. `None` unless the gateway declares templates.
+    declared: watch::Sender<Option<u64>>,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotedLimit {
+    Known,
+    /// The cluster needs a template for it.
+    New,
+    /// Requests bring too many different limits.
+    TooMany,
+}
+
+/// The maximum number of different limits that requests may bring with them. Each needs a template in the cluster.
+const MAX_REQUEST_LIMITS: usize = 256;
 
 impl CurrentRules {
     pub fn new(rules: Rules) -> CurrentRules {
         let version = VERSIONS.fetch_add(1, Ordering::Relaxed);
         let newest = Mutex::new((version, Arc::new(rules)));
-        CurrentRules { version: AtomicU64::new(version), newest, changes: watch::Sender::new(version) }
+        CurrentRules {
+            version: AtomicU64::new(version),
+            newest,
+            request_limits: Mutex::default(),
+            changes: watch::Sender::default(),
+            declared: watch::Sender::default(),
+        }
     }
 
     pub fn replace(&self, rules: Rules) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         *newest = (VERSIONS.fetch_add(1, Ordering::Relaxed), Arc::new(rules));
         self.version.store(newest.0, Ordering::Release);
-        self.changes.send_replace(newest.0);
+        self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Changes with the rules.
+    /// Notes that requests bring this limit with them.
+    pub fn note_request_limit(&self, limit: RequestLimit) -> NotedLimit {
+        let mut known = self.request_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.len() {
+            _ if known.contains(&limit) => NotedLimit::Known,
+            MAX_REQUEST_LIMITS.. => NotedLimit::TooMany,
+            _ => {
+                known.insert(limit);
+                self.changes.send_modify(|count| *count += 1);
+                NotedLimit::New
+            }
+        }
+    }
+
+    pub fn request_limits(&self) -> BTreeSet<RequestLimit> {
+        self.request_limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes that the cluster knows this number of changes.
+    pub fn note_declared(&self, changes: u64) {
+        self.declared.send_replace(Some(changes));
+    }
+
+    /// Waits until the cluster knows all changes so far, if this gateway declares them.
+    pub async fn declared(&self, at_most: Duration) {
+        let changes = *self.changes.borrow();
+        let mut declared = self.declared.subscribe();
+        let _ = timeout(at_most, declared.wait_for(|known| known.is_none_or(|known| known >= changes))).await;
+    }
+
+    /// Changes with the rules and the limits of requests.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -72,7 +130,7 @@ pub fn watch(paths: Vec<PathBuf>) -> WatchedFiles {
 }
 
 /// Reloads the rules when their files change, until the rules are dropped. Invalid files change nothing.
-pub async fn reload(mut files: WatchedFiles, rules: Weak<CurrentRules>) {
+pub async fn reload(mut files: WatchedFiles, rules: Weak<CurrentRules>, merge_domains: bool) {
     let mut interval = interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -80,13 +138,13 @@ pub async fn reload(mut files: WatchedFiles, rules: Weak<CurrentRules>) {
         let Some(rules) = rules.upgrade() else { return };
         if files.have_changed() {
             files.mark_read();
-            reload_once(files.paths(), &rules);
+            reload_once(files.paths(), &rules, merge_domains);
         }
     }
 }
 
-fn reload_once(paths: &[PathBuf], rules: &CurrentRules) {
-    match file::load(paths) {
+fn reload_once(paths: &[PathBuf], rules: &CurrentRules, merge_domains: bool) {
+    match file::load(paths, merge_domains) {
         Ok(loaded) => {
             loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             rules.replace(loaded.rules);

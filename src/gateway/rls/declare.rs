@@ -23,7 +23,13 @@ use tokio::{
 };
 use tonic::{Code, Status};
 
-use super::{backoff, current::CurrentRules, root_cause, rules::Rules, templates};
+use super::{
+    backoff,
+    current::CurrentRules,
+    root_cause,
+    rules::{Domain, RequestLimit, Rules},
+    templates,
+};
 use crate::resource_id;
 
 /// Where the gateway declares templates.
@@ -78,12 +84,17 @@ impl DeclareStatus {
 pub(crate) async fn run(options: DeclareOptions, rules: Arc<CurrentRules>, status: Arc<DeclareStatus>) {
     let mut declarer = Declarer { options, master: None, declared: BTreeMap::new() };
     let mut changes = rules.changes();
+    rules.note_declared(0);
     loop {
-        changes.borrow_and_update();
-        let wanted = rules.with(|rules| (!rules.are_awaited()).then(|| (wanted(rules), rules.written_unix_ms)));
+        let count = *changes.borrow_and_update();
+        let limits = rules.request_limits();
+        let wanted =
+            rules.with(|rules| (!rules.are_awaited()).then(|| (wanted(rules, &limits), rules.written_unix_ms)));
         if let Some((wanted, written)) = wanted {
             gauge!("leaseway_rls_declared").set(0.0);
-            declarer.declare_until_done(&wanted, written, &status, &mut changes).await;
+            if declarer.declare_until_done(&wanted, written, &status, &mut changes).await {
+                rules.note_declared(count);
+            }
         }
         if changes.changed().await.is_err() {
             return;
@@ -92,24 +103,30 @@ pub(crate) async fn run(options: DeclareOptions, rules: Arc<CurrentRules>, statu
 }
 
 /// The texts of declarations by name.
-fn wanted(rules: &Rules) -> BTreeMap<String, String> {
-    let declaration = |domain| Some((name_of(domain), templates::declaration(domain)?));
-    rules.domains().filter_map(declaration).collect()
+fn wanted(rules: &Rules, request_limits: &BTreeSet<RequestLimit>) -> BTreeMap<String, String> {
+    let of_domain = |domain: &Domain| Some((name_of(&domain.name), templates::declaration(domain)?));
+    let in_force = request_limits.iter().filter(|limit| rules.domain(&limit.domain).is_some());
+    let of_requests = in_force.map(|limit| {
+        // A declaration of its own, because gateways see different limits.
+        let name = format!("{}/{}-per-{}", name_of(&limit.domain), limit.requests, limit.unit.name());
+        (name, templates::declaration_of_request_limit(limit))
+    });
+    rules.domains().filter_map(of_domain).chain(of_requests).collect()
 }
 
-fn name_of(domain: &super::rules::Domain) -> String {
-    format!("rls/{}", resource_id::of(&domain.name, []))
+fn name_of(domain: &str) -> String {
+    format!("rls/{}", resource_id::of(domain, []))
 }
 
 impl Declarer {
-    /// Repeats what fails until all is declared, or the rules change.
+    /// Repeats what fails until all is declared, or the rules change. Returns whether all is declared.
     async fn declare_until_done(
         &mut self,
         wanted: &BTreeMap<String, String>,
         written: u64,
         status: &DeclareStatus,
         changes: &mut watch::Receiver<u64>,
-    ) {
+    ) -> bool {
         let mut failures = 0;
         while let Err(why) = self.declare_all(wanted, written).await {
             failures += 1;
@@ -121,12 +138,13 @@ impl Declarer {
                 () = sleep(pause) => {}
                 _ = changes.changed() => {
                     changes.mark_changed();
-                    return;
+                    return false;
                 }
             }
         }
         status.set(None);
         gauge!("leaseway_rls_declared").set(1.0);
+        true
     }
 
     /// Declares what the cluster does not have yet, and removes domains that are gone. Returns the first error.
@@ -239,7 +257,7 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rls::file::parse;
+    use crate::rls::{file::parse, rules::Unit};
 
     #[test]
     fn each_domain_with_limits_is_declared_under_its_name() {
@@ -249,10 +267,14 @@ mod tests {
             "domain: a/b\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 1}}]",
             "domain: free\ndescriptors: [{key: user, rate_limit: {unlimited: true}}]",
         ] {
-            assert!(rules.add(parse("rules.yaml", text.as_bytes()).expect("rules").domain).is_ok());
+            rules.add(parse("rules.yaml", text.as_bytes()).expect("rules").domain);
         }
-        let wanted = wanted(&rules);
-        assert_eq!(wanted.keys().collect::<Vec<_>>(), ["rls/a%2Fb", "rls/shop"]);
+        let limit = |domain: &str| RequestLimit { domain: domain.into(), requests: 30, unit: Unit::Minute };
+        let wanted = wanted(&rules, &["shop", "gone"].map(limit).into());
+        assert_eq!(wanted.keys().collect::<Vec<_>>(), ["rls/a%2Fb", "rls/shop", "rls/shop/30-per-minute"]);
+        let of_requests = &wanted["rls/shop/30-per-minute"];
+        let expected = "identifier_glob: \"shop/~limit=30-per-minute*\"\n  capacity: 0.5\n";
+        assert!(of_requests.contains(expected), "{of_requests}");
         let shop = &wanted["rls/shop"];
         assert!(shop.contains("identifier_glob: \"shop/user=*\"\n  capacity: 1\n"), "{shop}");
     }

@@ -6,8 +6,9 @@
 use std::{borrow::Cow, sync::Arc};
 
 use leaseway_server::config::yaml::unknown;
+use prost_types::Struct;
 
-use super::rules::{Domain, Level, Limit, Meters, Node, Rule, Unit, ValueMatch, ValuePattern};
+use super::rules::{Domain, Level, Limit, Meters, Node, Rule, Rules, Unit, ValueMatch, ValuePattern};
 
 /// Collects mistakes and warnings.
 pub(super) trait Report {
@@ -35,6 +36,7 @@ pub(super) struct DescriptorDefinition<'t, P> {
     pub(super) limit: Option<LimitDefinition<'t, P>>,
     /// The names and places of the flags that are set.
     pub(super) flags: Vec<(&'static str, P)>,
+    pub(super) metadata: Option<Struct>,
     pub(super) descriptors: Vec<DescriptorDefinition<'t, P>>,
 }
 
@@ -64,17 +66,16 @@ impl<P: Clone, T> Stated<P, T> {
     }
 }
 
-/// Flags of a descriptor that change decisions.
+/// Flags of a descriptor.
 pub(super) const SHADOW_MODE: &str = "shadow_mode";
+pub(super) const QUOTA_MODE: &str = "quota_mode";
 pub(super) const SHARE_THRESHOLD: &str = "share_threshold";
+pub(super) const DETAILED_METRIC: &str = "detailed_metric";
+pub(super) const VALUE_TO_METRIC: &str = "value_to_metric";
+pub(super) const FLAGS: [&str; 5] = [SHADOW_MODE, QUOTA_MODE, SHARE_THRESHOLD, DETAILED_METRIC, VALUE_TO_METRIC];
 
-/// Flags of a descriptor without an effect, and why.
-pub(super) const WITHOUT_EFFECT: [(&str, &str); 4] = [
-    ("quota_mode", "the limit works like all others"),
-    ("value_to_metric", "metrics are by rule here"),
-    ("detailed_metric", "metrics are by rule here"),
-    ("metadata", "answers carry no dynamic metadata"),
-];
+/// Flags that belong to a limit.
+const OF_LIMIT: [&str; 3] = [SHADOW_MODE, QUOTA_MODE, DETAILED_METRIC];
 
 pub(super) const REQUESTS: &str = "a whole number from 0 to 4294967295";
 
@@ -90,12 +91,27 @@ pub(super) fn check<R: Report>(definition: DomainDefinition<'_, R::Place>, origi
         report.error(&at, "the rules need a `domain`, which is the domain that Envoy sends, such as shop".to_owned());
     }
     let descriptors = level(descriptors, &format!("{name}."), report);
-    Domain { name: name.into(), origin, descriptors, meters: Meters::default() }
+    let path = format!("{name}: limit in the request").into();
+    let of_requests = Arc::new(Rule { path, ..Rule::default() });
+    Domain { name: name.into(), origin, descriptors, of_requests, meters: Meters::default() }
 }
 
-/// The message about a domain with several files or resources.
-pub(super) fn duplicate_domain(other: &Domain) -> String {
-    format!("{} has the domain `{}`, too; define each domain in one place", other.origin, other.name)
+/// Adds a domain. With `merge`, its descriptors are added to those of the domain of the same name, if there is one. The
+/// error is a message.
+pub(super) fn add(rules: &mut Rules, domain: Domain, merge: bool) -> Result<(), String> {
+    let Some(other) = rules.domain_mut(&domain.name) else {
+        rules.add(domain);
+        return Ok(());
+    };
+    let (origin, name) = (&other.origin, &other.name);
+    if !merge {
+        return Err(format!(
+            "{origin} has the domain `{name}`, too; define each domain in one place, or set --rls-merge-domains"
+        ));
+    }
+    let found = format!("`{name}` in {origin}");
+    let merged = other.descriptors.merge(domain.descriptors);
+    merged.map_err(|path| format!("duplicate descriptor `{path}`: it is also in the domain {found}"))
 }
 
 fn level<P: Clone, R: Report<Place = P>>(
@@ -126,7 +142,7 @@ fn descriptor<'t, P: Clone, R: Report<Place = P>>(
     parent: &str,
     report: &mut R,
 ) -> Checked<'t> {
-    let DescriptorDefinition { at, key, value, limit, flags, descriptors } = definition;
+    let DescriptorDefinition { at, key, value, limit, flags, metadata, descriptors } = definition;
     if key.is_empty() {
         let message = "a descriptor needs a `key`, which is the key of an entry that Envoy sends";
         report.error(&at, message.to_owned());
@@ -139,30 +155,26 @@ fn descriptor<'t, P: Clone, R: Report<Place = P>>(
     };
     let flag = |name| flags.iter().find(|(flag, _)| *flag == name).map(|(_, at)| at);
     let shares = flag(SHARE_THRESHOLD);
-    let shares_values = shares.is_some() && matches!(value, ValueMatch::Like(_));
-    if let Some(at) = shares.filter(|_| !shares_values) {
-        report.warn(at, "`share_threshold` has no effect where the `value` has no `*`".to_owned());
+    if let Some(at) = shares.filter(|_| !matches!(value, ValueMatch::Like(_))) {
+        report.error(at, "`share_threshold` needs a `value` with a `*`".to_owned());
     }
-    for (name, why) in WITHOUT_EFFECT {
+    for name in OF_LIMIT.iter().filter(|_| limit.is_none()) {
         if let Some(at) = flag(name) {
-            report.warn(at, format!("`{name}` changes nothing: {why}"));
+            report.warn(at, format!("`{name}` has no effect without a `rate_limit`"));
         }
     }
-    let shadow = flag(SHADOW_MODE);
-    if let (None, Some(at)) = (&limit, shadow) {
-        report.warn(at, "`shadow_mode` has no effect without a `rate_limit`".to_owned());
-    }
-    let rule = limit.and_then(|limit| rule(&limit, &path, shadow.is_some(), report));
+    let rule = limit.and_then(|limit| rule(&limit, report)).map(|rule| {
+        let is_set = |name| flag(name).is_some();
+        let (shadow, quota, detailed) = (is_set(SHADOW_MODE), is_set(QUOTA_MODE), is_set(DETAILED_METRIC));
+        Arc::new(Rule { path: path.as_str().into(), shadow, quota, detailed, metadata, ..rule })
+    });
     let below = level(descriptors, &format!("{path}."), report);
-    Checked { key, value, path, node: Node { rule: rule.map(Arc::new), below, shares_values } }
+    let (shares_values, value_to_metric) = (shares.is_some(), flag(VALUE_TO_METRIC).is_some());
+    Checked { key, value, path, node: Node { rule, below, shares_values, value_to_metric } }
 }
 
-fn rule<R: Report>(
-    definition: &LimitDefinition<'_, R::Place>,
-    path: &str,
-    shadow: bool,
-    report: &mut R,
-) -> Option<Rule> {
+/// The limit, the name and what it replaces.
+fn rule<R: Report>(definition: &LimitDefinition<'_, R::Place>, report: &mut R) -> Option<Rule> {
     let mut replaces = Vec::new();
     for (at, name) in &definition.replaces {
         match *name {
@@ -173,18 +185,17 @@ fn rule<R: Report>(
     }
     let limit = limit(definition, report)?;
     let name = Some(definition.name).filter(|name| !name.is_empty()).map(Into::into);
-    Some(Rule { path: path.into(), limit, shadow, name, replaces, meters: Meters::default() })
+    Some(Rule { limit, name, replaces, ..Rule::default() })
 }
 
 fn limit<R: Report>(definition: &LimitDefinition<'_, R::Place>, report: &mut R) -> Option<Limit> {
     let LimitDefinition { at, unlimited, requests_per_unit, unit, .. } = definition;
     if *unlimited {
-        let contradicts = |key: &str| format!("`{key}` contradicts `unlimited: true`: leave one of them out");
         if let Some(unit) = unit {
-            report.error(&unit.key, contradicts("unit"));
+            report.error(&unit.key, "`unit` contradicts `unlimited: true`: leave one of them out".to_owned());
         }
         if let Some(requests) = requests_per_unit {
-            report.error(&requests.key, contradicts("requests_per_unit"));
+            report.warn(&requests.key, "`requests_per_unit` has no effect with `unlimited: true`".to_owned());
         }
         return Some(Limit::Unlimited);
     }

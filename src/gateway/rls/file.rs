@@ -15,11 +15,12 @@ use leaseway_server::config::{
     yaml::{self, Document, Field, Fields, Findings},
 };
 
+use prost_types::Struct;
+use serde_json::Value as Json;
+
 use super::{
-    definition::{
-        self, DescriptorDefinition, DomainDefinition, LimitDefinition, REQUESTS, Report, SHADOW_MODE, SHARE_THRESHOLD,
-        Stated, WITHOUT_EFFECT,
-    },
+    definition::{self, DescriptorDefinition, DomainDefinition, FLAGS, LimitDefinition, REQUESTS, Report, Stated},
+    metadata,
     rules::{Domain, Rules},
 };
 
@@ -61,9 +62,10 @@ const OF_REPLACED: [&str; 1] = ["name"];
 /// The maximum number of elements in one list.
 const MAX_DESCRIPTORS: usize = 100_000;
 const MAX_REPLACED: usize = 100;
+/// The maximum number of values in the metadata of a rule. Each answer has them.
+const MAX_METADATA: usize = 100;
 
 const EXAMPLE: &str = "domain: shop, and descriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
-const METADATA: &str = "metadata";
 
 #[derive(Debug)]
 pub struct LoadedRules {
@@ -102,8 +104,8 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
     if files.is_empty() { Err(RulesError::NoFile(path.to_owned())) } else { Ok(files) }
 }
 
-/// Reads the rules of these files or directories.
-pub fn load(paths: &[PathBuf]) -> Result<LoadedRules, RulesError> {
+/// Reads the rules of these files or directories. With `merge_domains` several files may have the same domain.
+pub fn load(paths: &[PathBuf], merge_domains: bool) -> Result<LoadedRules, RulesError> {
     let (mut read, mut wrong, mut written) = (Vec::new(), Vec::new(), SystemTime::UNIX_EPOCH);
     for path in paths {
         for file in files(path)? {
@@ -120,8 +122,7 @@ pub fn load(paths: &[PathBuf]) -> Result<LoadedRules, RulesError> {
     rules.written_unix_ms = super::unix_ms(written);
     for Parsed { domain, at, warnings: told } in read {
         let file = Arc::clone(&domain.origin);
-        if let Err(other) = rules.add(domain) {
-            let message = definition::duplicate_domain(other);
+        if let Err(message) = definition::add(&mut rules, domain, merge_domains) {
             let diagnostics = vec![Diagnostic { file, at, message }];
             wrong.push(ConfigError { diagnostics, omitted: 0 });
         }
@@ -182,15 +183,24 @@ fn read_descriptor<'n>(item: &Field<'n, '_>, found: &mut Findings) -> Option<Des
     let key = text(&fields, "key", "the key of an entry", found);
     let value = text(&fields, "value", "the value of an entry", found);
     let mut flags = Vec::new();
-    for name in WITHOUT_EFFECT.map(|(name, _)| name).into_iter().chain([SHADOW_MODE, SHARE_THRESHOLD]) {
-        // Metadata is a map, and counts as set if it is there.
-        if let Some(field) = fields.get(name).filter(|_| name == METADATA || flag(&fields, name, found)) {
+    for name in FLAGS {
+        if let Some(field) = fields.get(name).filter(|_| flag(&fields, name, found)) {
             flags.push((name, field.key));
         }
     }
+    let metadata = fields.optional("metadata").and_then(|field| read_metadata(&field, found));
     let limit = fields.optional("rate_limit").and_then(|limit| read_limit(&limit, found));
     let descriptors = read_descriptors(&fields, found);
-    Some(DescriptorDefinition { at: item.at(), key, value, limit, flags, descriptors })
+    Some(DescriptorDefinition { at: item.at(), key, value, limit, flags, metadata, descriptors })
+}
+
+fn read_metadata(field: &Field<'_, '_>, found: &mut Findings) -> Option<Struct> {
+    match field.json(MAX_METADATA) {
+        Some(Json::Object(fields)) => return Some(metadata::of_json(fields)),
+        Some(_) => field.wrong("a map, like {team: search}", found),
+        None => found.error(field.key, format!("`metadata` has more than {MAX_METADATA} values")),
+    }
+    None
 }
 
 /// The text of an optional key, or an empty one.

@@ -7,13 +7,14 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, OnceLock},
+    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
 use leaseway_core::types::escaped;
 use leaseway_proto::envoy::ratelimit::rate_limit_response::rate_limit::Unit as WireUnit;
 use metrics::{Counter, counter};
+use prost_types::Struct;
 
 use crate::resource_id;
 
@@ -32,6 +33,8 @@ pub struct Domain {
     /// Its file or resource, for messages.
     pub origin: Arc<str>,
     pub descriptors: Level,
+    /// The rule for descriptors that bring a limit of their own.
+    pub of_requests: Arc<Rule>,
     /// Counts requests.
     pub meters: Meters,
 }
@@ -80,9 +83,9 @@ impl ValuePattern {
         })
     }
 
-    /// The name of the resource that matching values share: the prefix if only the end is open, else the whole pattern.
-    pub fn common(&self) -> &str {
-        self.0.strip_suffix('*').filter(|beginning| !beginning.contains('*')).unwrap_or(&self.0)
+    /// As in the file. It also names the resource that matching values share: no rule for an exact value has a `*`.
+    pub fn text(&self) -> &str {
+        &self.0
     }
 
     /// The glob for a template.
@@ -99,15 +102,23 @@ pub struct Node {
     pub below: Level,
     /// All matching values share one resource.
     pub shares_values: bool,
+    /// Metrics of the rules here and below are by value.
+    pub value_to_metric: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Rule {
     /// Its place in the tree, as in the statistics of envoyproxy/ratelimit: `key_value.key`.
     pub path: Arc<str>,
     pub limit: Limit,
     /// It is evaluated, but everything passes.
     pub shadow: bool,
+    /// A request with several such rules is refused only if all of them refuse it.
+    pub quota: bool,
+    /// Metrics are by all values of a descriptor.
+    pub detailed: bool,
+    /// Is added to answers if the rule lets the request pass.
+    pub metadata: Option<Struct>,
     /// For `replaces` of other rules, and for answers.
     pub name: Option<Box<str>>,
     /// The names of rules that do not apply where this one does.
@@ -116,10 +127,30 @@ pub struct Rule {
     pub meters: Meters,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Limit {
+    #[default]
     Unlimited,
-    PerUnit { requests: u32, unit: Unit },
+    PerUnit {
+        requests: u32,
+        unit: Unit,
+    },
+}
+
+/// A limit that a descriptor brought with it. Its resources have names of their own, because the same limit applies to
+/// all requests for a resource.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestLimit {
+    pub domain: Arc<str>,
+    pub requests: u32,
+    pub unit: Unit,
+}
+
+impl RequestLimit {
+    /// The first part of its resources' names, after the domain. Descriptors cannot have it, because `~` is escaped.
+    pub fn mark(&self) -> String {
+        format!("~limit={}-per-{}", self.requests, self.unit.name())
+    }
 }
 
 /// The rule for a descriptor.
@@ -128,6 +159,8 @@ pub struct Matched<'r> {
     pub rule: &'r Arc<Rule>,
     /// Some values share a resource: see [`shared`](Domain::shared).
     pub shares: bool,
+    /// Metrics depend on the values: see [`metric_path`](Domain::metric_path).
+    pub has_own_metric: bool,
 }
 
 impl Rules {
@@ -141,14 +174,18 @@ impl Rules {
         self.are_awaited
     }
 
-    /// Adds a domain. Fails with the existing one of the same name.
-    pub fn add(&mut self, domain: Domain) -> Result<(), &Domain> {
-        let name: Box<str> = domain.name.as_ref().into();
-        if self.domains.contains_key(&name) {
-            return Err(&self.domains[&name]);
-        }
-        self.domains.insert(name, domain);
-        Ok(())
+    /// Why a gateway with these rules is not ready, if it is not.
+    pub fn problem(&self) -> Option<&'static str> {
+        self.are_awaited.then_some("waiting for the first rules from the xDS control plane")
+    }
+
+    /// Adds a domain, in place of one with the same name.
+    pub fn add(&mut self, domain: Domain) {
+        self.domains.insert(domain.name.as_ref().into(), domain);
+    }
+
+    pub(super) fn domain_mut(&mut self, name: &str) -> Option<&mut Domain> {
+        self.domains.get_mut(name)
     }
 
     pub fn domain(&self, name: &str) -> Option<&Domain> {
@@ -180,26 +217,53 @@ impl Level {
 impl Domain {
     /// The rule for a descriptor, if there is one.
     pub fn rule<'e>(&self, entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> Option<Matched<'_>> {
-        let (mut level, mut shares, mut last) = (&self.descriptors, false, None);
+        let (mut level, mut last) = (&self.descriptors, None);
+        let (mut shares, mut has_own_metric) = (false, false);
         for (key, value) in entries {
             let (node, _) = level.find(key, value)?;
             (level, last) = (&node.below, Some(node));
             shares |= node.shares_values;
+            has_own_metric |= node.value_to_metric;
         }
         let rule = last?.rule.as_ref()?;
-        Some(Matched { rule, shares })
+        Some(Matched { rule, shares, has_own_metric: has_own_metric || rule.detailed })
     }
 
-    /// The entries of a descriptor for its resource id. Values that share a resource are replaced by their common name.
+    /// The name of a descriptor in metrics if its rules ask for values there, as in envoyproxy/ratelimit.
+    pub fn metric_path<'e>(&self, entries: impl IntoIterator<Item = (&'e str, &'e str)>, detailed: bool) -> String {
+        let (mut path, mut level) = (self.name.to_string(), Some(&self.descriptors));
+        for (key, value) in entries {
+            let found = level.and_then(|level| level.find(key, value));
+            level = found.map(|(node, _)| &node.below);
+            let shown = match found {
+                Some((node, Found::Like(pattern))) if node.shares_values => pattern.text(),
+                _ if detailed => value,
+                Some((Node { value_to_metric: true, .. }, _)) => value,
+                Some((_, Found::Like(pattern))) => pattern.text(),
+                Some((_, Found::Exactly(value))) => value,
+                Some((_, Found::Any)) | None => "",
+            };
+            path.extend([".", key]);
+            if !shown.is_empty() {
+                path.extend(["_", shown]);
+            }
+        }
+        path
+    }
+
+    /// The entries of a descriptor for its resource id. Values that share a resource are replaced by their pattern.
     pub fn shared<'e: 'r, 'r>(
         &'r self,
         entries: impl IntoIterator<Item = (&'e str, &'e str)> + 'r,
     ) -> impl Iterator<Item = (&'r str, &'r str)> {
         let mut level = Some(&self.descriptors);
         entries.into_iter().map(move |(key, value)| match level.and_then(|level| level.find(key, value)) {
-            Some((node, common)) => {
+            Some((node, found)) => {
                 level = Some(&node.below);
-                (key, if node.shares_values { common } else { value })
+                match found {
+                    Found::Like(pattern) if node.shares_values => (key, pattern.text()),
+                    _ => (key, value),
+                }
             }
             None => (key, value),
         })
@@ -231,17 +295,45 @@ impl Level {
         })
     }
 
-    /// The descriptor that matches an entry, and the common name of its values.
-    fn find(&self, key: &str, value: &str) -> Option<(&Node, &str)> {
+    /// The descriptor that matches an entry, and how.
+    fn find(&self, key: &str, value: &str) -> Option<(&Node, Found<'_>)> {
         let values = self.0.get(key)?;
         if let Some((value, node)) = values.exact.get_key_value(value) {
-            return Some((node, value));
+            return Some((node, Found::Exactly(value)));
         }
         if let Some((pattern, node)) = values.patterns.iter().find(|(pattern, _)| pattern.matches(value)) {
-            return Some((node, pattern.common()));
+            return Some((node, Found::Like(pattern)));
         }
-        values.any.as_deref().map(|node| (node, ""))
+        values.any.as_deref().map(|node| (node, Found::Any))
     }
+
+    /// Moves the descriptors of another level here. Fails with the path of the first that exists already.
+    pub fn merge(&mut self, other: Level) -> Result<(), String> {
+        for (key, Values { exact, patterns, any }) in other.0 {
+            let exact = exact.into_iter().map(|(value, node)| (ValueMatch::Exactly(value), node));
+            let patterns = patterns.into_iter().map(|(pattern, node)| (ValueMatch::Like(pattern), node));
+            let any = any.map(|node| (ValueMatch::Any, *node));
+            for (value, node) in exact.chain(patterns).chain(any) {
+                let value_text = match &value {
+                    ValueMatch::Exactly(value) => format!("_{value}"),
+                    ValueMatch::Like(pattern) => format!("_{}", pattern.text()),
+                    ValueMatch::Any => String::new(),
+                };
+                if !self.add(&key, value, node) {
+                    return Err(format!("{key}{value_text}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a descriptor of the rules matches a value.
+#[derive(Debug, Clone, Copy)]
+enum Found<'r> {
+    Exactly(&'r str),
+    Like(&'r ValuePattern),
+    Any,
 }
 
 impl Rule {
@@ -253,7 +345,7 @@ impl Rule {
                 format!("unit={} requests_per_unit={requests}", unit.on_the_wire().as_str_name())
             }
         };
-        format!("{path}: {limit}, shadow_mode: {}\n", self.shadow)
+        format!("{path}: {limit}, shadow_mode: {}, quota_mode: {}\n", self.shadow, self.quota)
     }
 
     /// Whether one of these rules replaces the rule with this name.
@@ -311,6 +403,10 @@ impl Unit {
         })
     }
 
+    pub fn of_wire(unit: WireUnit) -> Option<Unit> {
+        Unit::ALL.into_iter().find(|known| known.on_the_wire() == unit)
+    }
+
     pub fn on_the_wire(self) -> WireUnit {
         match self {
             Unit::Second => WireUnit::Second,
@@ -362,6 +458,26 @@ impl Meters {
         let make = |verdict: Verdict| counter!("leaseway_rls_decisions_total", "rule" => path.to_owned(), "result" => verdict.name());
         self.0.get_or_init(|| Verdict::ALL.map(make))[verdict as usize].increment(1);
     }
+}
+
+/// Counters of the paths that contain values of requests. They outlive the rules.
+static BY_VALUE: LazyLock<Mutex<HashMap<Box<str>, Meters>>> = LazyLock::new(Mutex::default);
+
+/// The maximum number of paths with values of requests, in this process, and their maximum length in bytes.
+const MAX_BY_VALUE: usize = 10_000;
+const MAX_BY_VALUE_BYTES: usize = 256;
+
+/// Counts a decision under a path that contains values of requests. Returns false if there are too many such paths.
+pub(super) fn count_by_value(path: &str, verdict: Verdict) -> bool {
+    let mut known = BY_VALUE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known.contains_key(path) {
+        if known.len() >= MAX_BY_VALUE || path.len() > MAX_BY_VALUE_BYTES {
+            return false;
+        }
+        known.insert(path.into(), Meters::default());
+    }
+    known[path].count_of_rule(path, verdict);
+    true
 }
 
 impl std::fmt::Debug for Meters {

@@ -9,8 +9,9 @@ use leaseway_server::{ExtraMethod, GrpcCaller};
 use tonic::{Request, Response, Status};
 
 use super::{
+    answer::AnswerOptions,
     current::CurrentRules,
-    decision::{Decision, decide},
+    decision::{Decider, Decision},
 };
 use crate::lease_table::LeaseTable;
 
@@ -20,11 +21,12 @@ const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit
 pub struct RlsService {
     rules: Arc<CurrentRules>,
     lease_table: Arc<LeaseTable>,
+    options: Arc<AnswerOptions>,
 }
 
 impl RlsService {
-    pub fn new(rules: Arc<CurrentRules>, lease_table: Arc<LeaseTable>) -> RlsService {
-        RlsService { rules, lease_table }
+    pub fn new(rules: Arc<CurrentRules>, lease_table: Arc<LeaseTable>, options: AnswerOptions) -> RlsService {
+        RlsService { rules, lease_table, options: Arc::new(options) }
     }
 
     /// Answers `ShouldRateLimit` without tonic.
@@ -37,7 +39,12 @@ impl RlsService {
     }
 
     async fn answer(&self, caller: &GrpcCaller, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        let decision = match self.decide(caller, request, true)? {
+        let mut decision = self.decide(caller, request, true)?;
+        if let Decision::Undeclared = decision {
+            self.rules.declared(self.lease_table.options().first_wait).await;
+            decision = self.decide(caller, request, true)?;
+        }
+        let decision = match decision {
             Decision::Awaits(entries) => {
                 for entry in entries {
                     entry.first_lease().await;
@@ -48,7 +55,9 @@ impl RlsService {
         };
         match decision {
             Decision::Answered(answer) => Ok(answer),
-            Decision::Awaits(_) => Err(Status::internal("the request is still undecided after its wait")),
+            Decision::Awaits(_) | Decision::Undeclared => {
+                Err(Status::internal("the request is still undecided after its wait"))
+            }
         }
     }
 
@@ -56,7 +65,10 @@ impl RlsService {
         self.rules.with(|rules| match rules.are_awaited() {
             // So that Envoy's `failure_mode_deny` decides. envoyproxy/ratelimit fails, too.
             true => Err(Status::unavailable("no rules yet: the xDS control plane has not sent any")),
-            false => decide(rules, &self.lease_table, caller, request, may_wait),
+            false => {
+                let RlsService { rules: current, lease_table, options } = self;
+                Decider { current, rules, lease_table, options }.decide(caller, request, may_wait)
+            }
         })
     }
 }

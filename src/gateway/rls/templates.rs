@@ -4,9 +4,13 @@
 //! second. The first matching template applies, but the most specific matching rule, so templates are sorted from the
 //! most specific to the most general.
 
-use std::{cmp::Reverse, fmt::Write as _};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashSet},
+    fmt::Write as _,
+};
 
-use super::rules::{Domain, Level, Limit, Rules, ValueMatch};
+use super::rules::{Domain, Level, Limit, RequestLimit, Rules, ValueMatch};
 use crate::resource_id;
 
 struct Template {
@@ -30,8 +34,12 @@ enum Openness {
 /// limit.
 const SAFE_PARTS: f64 = 10.0;
 
-pub fn resources(rules: &Rules) -> String {
+/// `request_limits` are the limits that requests bring with them.
+pub fn resources(rules: &Rules, request_limits: &BTreeSet<RequestLimit>) -> String {
     let mut text = String::from("resources:\n");
+    // No other template of a domain matches their resources, but one for the whole domain.
+    let in_force = request_limits.iter().filter(|limit| rules.domain(&limit.domain).is_some());
+    in_force.for_each(|limit| of_request_limit(limit).write(&mut text));
     let mut domains: Vec<&Domain> = rules.domains().collect();
     domains.sort_by(|one, other| one.name.cmp(&other.name));
     for template in domains.into_iter().flat_map(of_domain) {
@@ -53,6 +61,21 @@ pub fn declaration(domain: &Domain) -> Option<String> {
     (!templates.is_empty()).then_some(text)
 }
 
+/// The `resources:` for a limit that requests bring with them.
+pub fn declaration_of_request_limit(limit: &RequestLimit) -> String {
+    let mut text = String::from("resources:\n");
+    of_request_limit(limit).write(&mut text);
+    text + ALGORITHM
+}
+
+fn of_request_limit(limit: &RequestLimit) -> Template {
+    let RequestLimit { domain, requests, unit } = limit;
+    let glob = format!("{}/{}*", resource_id::pattern(domain), limit.mark());
+    let comment = format!("{domain}: {requests} per {}, the limit of requests", unit.name());
+    let capacity = f64::from(*requests) / unit.length().as_secs_f64();
+    Template { glob, comment, openness: Vec::new(), capacity }
+}
+
 /// The same as that of [`REST`].
 const ALGORITHM: &str = "  algorithm: &fair {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}\n";
 
@@ -60,6 +83,9 @@ fn of_domain(domain: &Domain) -> Vec<Template> {
     let mut templates = Vec::new();
     collect(&domain.descriptors, &resource_id::pattern(&domain.name), '/', &[], &mut templates);
     templates.sort_by(|one, other| one.order().cmp(&other.order()));
+    // A rule for the key alone never applies beside one for the value `*`, which has the same pattern and comes first.
+    let mut known = HashSet::new();
+    templates.retain(|template| known.insert(template.glob.clone()));
     templates
 }
 
@@ -84,7 +110,7 @@ fn collect(level: &Level, before: &str, separator: char, openness: &[Openness], 
             ValueMatch::Exactly(value) => (resource_id::pattern(&value), Openness::Nothing),
             // All values share one resource.
             ValueMatch::Like(pattern) if node.shares_values => {
-                (resource_id::pattern(pattern.common()), Openness::Nothing)
+                (resource_id::pattern(pattern.text()), Openness::Nothing)
             }
             ValueMatch::Like(pattern) => (pattern.glob(), Openness::Pattern(place)),
             ValueMatch::Any => ("*".to_owned(), Openness::Everything),
@@ -137,6 +163,8 @@ descriptors:
 - {key: path, value: /api/*/act, rate_limit: {unit: hour, requests_per_unit: 10800}}
 - {key: path, value: /api/*, rate_limit: {unit: hour, requests_per_unit: 7200}}
 - {key: path, value: /api/v2*, rate_limit: {unit: hour, requests_per_unit: 3600}}
+- {key: any, rate_limit: {unit: second, requests_per_unit: 6}}
+- {key: any, value: '*', rate_limit: {unit: second, requests_per_unit: 5}}
 - key: path
   value: /v2*
   share_threshold: true
@@ -144,8 +172,8 @@ descriptors:
   descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 864}}]
 ";
         let mut rules = Rules::default();
-        assert!(rules.add(parse("rules.yaml", text.as_bytes()).expect("rules").domain).is_ok());
-        let configuration = resources(&rules);
+        rules.add(parse("rules.yaml", text.as_bytes()).expect("rules").domain);
+        let configuration = resources(&rules, &BTreeSet::new());
         let loaded = config::parse("made.yaml", &configuration).expect(&configuration);
         assert_eq!(loaded.warnings, [], "{configuration}");
         let domain = rules.domain("a/b").expect("it was read");
@@ -158,6 +186,7 @@ descriptors:
             (&[("path", "/api/9/act")], 3.0),
             (&[("path", "/v2/x")], 4.0),
             (&[("path", "/v2/x"), ("user", "ann")], 0.01),
+            (&[("any", "x")], 5.0),
         ] {
             let entries = entries.iter().copied();
             let id = resource_id::of("a/b", domain.shared(entries).collect::<Vec<_>>());

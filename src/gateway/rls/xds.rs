@@ -1,9 +1,11 @@
 //! Takes the rules from a control plane, as envoyproxy/ratelimit does with `CONFIG_TYPE=GRPC_XDS_SOTW`: xDS, state of
-//! the world. Each response has all rules. Valid ones replace the rules in force; others are rejected.
+//! the world, where each response has all rules, or delta, where a response has what has changed. Valid rules replace
+//! those in force; others are rejected.
 //!
 //! While the control plane is away, the rules in force stay.
 
 pub(crate) mod config;
+mod delta;
 mod subscription;
 
 use std::{
@@ -14,9 +16,8 @@ use std::{
 
 use leaseway_client::{Transport, transport::Channel};
 use leaseway_proto::envoy::{
-    discovery::{
-        DiscoveryRequest, DiscoveryResponse, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
-    },
+    discovery::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+    discovery::{DiscoveryRequest, DiscoveryResponse},
     ratelimit_discovery::rate_limit_config_discovery_service_client::RateLimitConfigDiscoveryServiceClient,
 };
 use metrics::{counter, gauge};
@@ -27,7 +28,10 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming, transport::Endpoint};
 
-use self::subscription::{Received, Subscription};
+use self::{
+    delta::DeltaSubscription,
+    subscription::{Received, Subscription},
+};
 use super::{BACKOFF_MAX, backoff, current::CurrentRules, root_cause, unix_ms};
 
 /// The control plane, and how the gateway presents itself.
@@ -40,6 +44,19 @@ pub struct XdsOptions {
     pub node: String,
     /// Keys and values of the node's metadata.
     pub metadata: Vec<(String, String)>,
+    /// Several resources may have the same domain.
+    pub merge_domains: bool,
+    pub variant: XdsVariant,
+}
+
+/// How the rules are sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum XdsVariant {
+    /// Each response has all rules.
+    #[default]
+    StateOfTheWorld,
+    /// A response has the rules that have changed. Over ADS only.
+    Delta,
 }
 
 /// Includes the TLS handshake.
@@ -59,6 +76,8 @@ enum Service {
     Aggregated,
     /// For rules only.
     Dedicated,
+    /// Of resources of any type, what has changed.
+    Delta,
 }
 
 /// The maximum pause before a response is rejected again. Some servers send it again at once after each rejection, and
@@ -71,8 +90,12 @@ pub(crate) async fn run(options: XdsOptions, rules: Arc<CurrentRules>, first: on
     let mut follower = Follower {
         address: options.address,
         transport: options.transport,
-        service: Service::Aggregated,
-        subscription: Subscription::new(node),
+        service: match options.variant {
+            XdsVariant::StateOfTheWorld => Service::Aggregated,
+            XdsVariant::Delta => Service::Delta,
+        },
+        subscription: Subscription::new(node.clone(), options.merge_domains),
+        delta: DeltaSubscription::new(node, options.merge_domains),
         rules,
         first: Some(first),
     };
@@ -100,6 +123,7 @@ struct Follower {
     transport: Transport,
     service: Service,
     subscription: Subscription,
+    delta: DeltaSubscription,
     rules: Arc<CurrentRules>,
     /// None after the first rules.
     first: Option<oneshot::Sender<()>>,
@@ -131,18 +155,46 @@ impl Follower {
             let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
             endpoint.http2_keep_alive_interval(KEEP_ALIVE_INTERVAL).keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         };
-        let channel = self.transport.connect(&self.address, tune).await.map_err(|error| root_cause(&error))?;
+        let channel =
+            self.transport.connect(&self.address, tune).await.map_err(|error| with_own_flags(&root_cause(&error)))?;
         gauge!("leaseway_rls_xds_connected").set(1.0);
+        if self.service == Service::Delta {
+            let (requests, queue) = queue(self.delta.subscribe());
+            let mut client =
+                AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES);
+            let opened = client.delta_aggregated_resources(queue).await.map_err(|status| explain(&status))?;
+            return self
+                .exchange(requests, opened.into_inner(), had_response, |follower, response| {
+                    let received = follower.delta.receive(response);
+                    follower.apply(&response.system_version_info, &response.type_url, received)
+                })
+                .await;
+        }
         let mut opened = self.open(channel.clone()).await;
         if opened.as_ref().is_err_and(|status| status.code() == Code::Unimplemented) {
             self.service = self.service.other();
             opened = self.open(channel).await;
         }
-        let (requests, mut responses) = opened.map_err(|status| explain(&status))?;
+        let (requests, responses) = opened.map_err(|status| explain(&status))?;
+        self.exchange(requests, responses, had_response, |follower, response| {
+            let received = follower.subscription.receive(response);
+            follower.apply(&response.version_info, &response.type_url, received)
+        })
+        .await
+    }
+
+    /// Applies the responses of a stream, and answers them, until it ends.
+    async fn exchange<Request, Response>(
+        &mut self,
+        requests: mpsc::Sender<Request>,
+        mut responses: Streaming<Response>,
+        had_response: &mut bool,
+        apply: impl Fn(&mut Follower, &Response) -> Option<(Request, Duration)>,
+    ) -> Result<(), String> {
         tracing::info!("subscribed to rules at the xDS control plane {} ({})", self.address, self.service.name());
         while let Some(response) = responses.message().await.map_err(|status| explain(&status))? {
             *had_response = true;
-            let Some((request, pause)) = self.apply(&response) else { continue };
+            let Some((request, pause)) = apply(self, &response) else { continue };
             sleep(pause).await;
             if requests.send(request).await.is_err() {
                 break;
@@ -156,28 +208,26 @@ impl Follower {
         &self,
         channel: Channel,
     ) -> Result<(mpsc::Sender<DiscoveryRequest>, Streaming<DiscoveryResponse>), Status> {
-        let (requests, queue) = mpsc::channel(1);
-        let _ = requests.try_send(self.subscription.subscribe());
-        let queue = ReceiverStream::new(queue);
+        let (requests, queue) = queue(self.subscription.subscribe());
         let responses = match self.service {
-            Service::Aggregated => {
-                let client = AggregatedDiscoveryServiceClient::new(channel);
-                client.max_decoding_message_size(MAX_RESPONSE_BYTES).stream_aggregated_resources(queue).await?
-            }
             Service::Dedicated => {
                 let client = RateLimitConfigDiscoveryServiceClient::new(channel);
                 client.max_decoding_message_size(MAX_RESPONSE_BYTES).stream_rls_configs(queue).await?
+            }
+            Service::Aggregated | Service::Delta => {
+                let client = AggregatedDiscoveryServiceClient::new(channel);
+                client.max_decoding_message_size(MAX_RESPONSE_BYTES).stream_aggregated_resources(queue).await?
             }
         };
         Ok((requests, responses.into_inner()))
     }
 
-    /// Applies or rejects a response. Returns the answer, and the pause before it.
-    fn apply(&mut self, response: &DiscoveryResponse) -> Option<(DiscoveryRequest, Duration)> {
-        let version = leaseway_core::types::escaped(&response.version_info);
-        let (request, outcome) = match self.subscription.receive(response) {
+    /// Applies or rejects the rules of a response. Returns the answer, and the pause before it.
+    fn apply<R>(&mut self, version: &str, type_url: &str, received: Received<R>) -> Option<(R, Duration)> {
+        let version = leaseway_core::types::escaped(version);
+        let (request, outcome) = match received {
             Received::OfOtherType => {
-                let type_url = leaseway_core::types::escaped(&response.type_url);
+                let type_url = leaseway_core::types::escaped(type_url);
                 tracing::warn!("ignored resources of type `{type_url}` from the xDS control plane {}", self.address);
                 return None;
             }
@@ -205,11 +255,19 @@ impl Follower {
     }
 }
 
+/// A queue of requests that begins with this one.
+fn queue<Request>(first: Request) -> (mpsc::Sender<Request>, ReceiverStream<Request>) {
+    let (requests, queue) = mpsc::channel(1);
+    let _ = requests.try_send(first);
+    (requests, ReceiverStream::new(queue))
+}
+
 impl Service {
     fn other(self) -> Service {
         match self {
             Service::Aggregated => Service::Dedicated,
             Service::Dedicated => Service::Aggregated,
+            Service::Delta => Service::Delta,
         }
     }
 
@@ -217,8 +275,16 @@ impl Service {
         match self {
             Service::Aggregated => "AggregatedDiscoveryService",
             Service::Dedicated => "RateLimitConfigDiscoveryService",
+            Service::Delta => "AggregatedDiscoveryService, delta",
         }
     }
+}
+
+/// Names the flags of the control plane in an error of a connection.
+fn with_own_flags(error: &str) -> String {
+    // The name cannot be set.
+    let error = error.replace(", or pass the expected name with --tls-server-name", "");
+    error.replace("--tls-ca", "--rls-xds-ca")
 }
 
 fn explain(status: &Status) -> String {
@@ -226,7 +292,7 @@ fn explain(status: &Status) -> String {
         Code::Unimplemented => {
             "it has no AggregatedDiscoveryService and no RateLimitConfigDiscoveryService: is this its xDS port?".into()
         }
-        _ if status.source().is_some() => root_cause(status),
+        _ if status.source().is_some() => with_own_flags(&root_cause(status)),
         code => format!("{} ({code:?})", leaseway_core::types::escaped(status.message())),
     }
 }

@@ -14,6 +14,7 @@ import os
 from leaseway import _native
 from leaseway._native import VERSION as __version__
 from leaseway._native import Cost, Health, Permit, Refusal, Reservation, Reservations, Resource, Standing
+from leaseway.balancer import Balanced, Balancer, Pick
 from leaseway.client import Client, Options
 from leaseway.errors import BuildError, Closed, DebtExceeded, Forked, LeasewayError, NotReady, OpenError, Timeout
 from leaseway.limiters import Gauge, Limits, Rate
@@ -21,6 +22,8 @@ from leaseway.limiters import Gauge, Limits, Rate
 os.register_at_fork(after_in_child=_native._forked)
 
 __all__ = [
+    "Balanced",
+    "Balancer",
     "BuildError",
     "Client",
     "Closed",
@@ -35,6 +38,7 @@ __all__ = [
     "OpenError",
     "Options",
     "Permit",
+    "Pick",
     "Rate",
     "Refusal",
     "Reservation",

@@ -44,7 +44,7 @@ class Client(_native.Client):
     """A client of a Leaseway (or Doorman) node. It keeps the leases of open resources alive in a thread of its own.
 
     It connects in the background and keeps trying: an unreachable server raises nothing, see `health`. Servers are given
-    as HOST:PORT, one or several; the prefix `https://` selects TLS.
+    as HOST:PORT, several with commas or as a list; the prefix `https://` selects TLS.
 
         with Client("127.0.0.1:5100") as client:
             searches = client.rate("searches")
@@ -71,7 +71,7 @@ class Client(_native.Client):
     """
 
     def __new__(cls, servers: Union[str, Iterable[str]], **options: Unpack[Options]) -> Self:
-        return super().__new__(cls, [servers] if isinstance(servers, str) else list(servers), **options)
+        return super().__new__(cls, servers.split(",") if isinstance(servers, str) else list(servers), **options)
 
     def __init__(self, servers: Union[str, Iterable[str]], **options: Unpack[Options]) -> None:
         _clients.add(self)
@@ -90,7 +90,7 @@ class Client(_native.Client):
         if environ is None:
             environ = os.environ
         if servers is None:
-            servers = environ.get("LEASEWAY_SERVER", "127.0.0.1:5100").split(",")
+            servers = environ.get("LEASEWAY_SERVER", "127.0.0.1:5100")
         found: Options = {
             "tls": _flag("LEASEWAY_TLS", environ.get("LEASEWAY_TLS", "false")),
             "tls_ca": environ.get("LEASEWAY_TLS_CA"),

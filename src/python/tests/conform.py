@@ -13,7 +13,7 @@ class Driver:
         self.permits = {}
 
     def open(self, id, servers, mode):
-        self.client = leaseway.Client(servers.split(","), id=id, mode=mode)
+        self.client = leaseway.Client.from_env(servers=servers.split(","), id=id, mode=mode)
 
     def rate(self, name, wants):
         self.opened[name] = self.client.rate(name, wants=float(wants))

@@ -22,7 +22,7 @@ import limits
 import pyrate_limiter
 import redis
 
-from leaseway import Client
+from leaseway import Balancer, Client
 
 MANY = 10**9
 
@@ -89,6 +89,7 @@ def calls(address, redis_port, connection, rounds):
         fixed = limits.strategies.FixedWindowRateLimiter(storage)
         moving = limits.strategies.MovingWindowRateLimiter(storage)
         memory = limits.strategies.FixedWindowRateLimiter(limits.storage.MemoryStorage())
+        balancer = Balancer("abcd", weights=[1, 2, 3, 4])
         # Expired entries keep the set in Redis as short as in production.
         rates = [pyrate_limiter.Rate(MANY, 1000)]
         bucket = pyrate_limiter.RedisBucket.init(rates, connection, "pyrate")
@@ -97,6 +98,7 @@ def calls(address, redis_port, connection, rounds):
             "a bare function": lambda: timed(nothing, 200_000),
             "leaseway try_acquire": lambda: timed(rate.try_acquire, 100_000),
             "leaseway wait, free": lambda: timed(rate.wait, 100_000),
+            "leaseway Balancer.pick, 4 backends": lambda: timed(balancer.pick, 100_000),
             "a bare coroutine": lambda: timed_async(no_wait, 100_000),
             "leaseway wait_async, free": lambda: timed_async(rate.wait_async, 50_000),
             "limits, fixed window in memory": lambda: timed(lambda: memory.hit(second, "calls"), 10_000),

@@ -156,8 +156,8 @@ def test_invalid_options_are_reported(options, expected):
 
 def test_options_can_be_stored_and_passed():
     options: leaseway.Options = {"mode": "pessimistic", "deadline": 0.5}
-    with Client(["127.0.0.1:1"], **options) as client, Client.from_env({}, servers="127.0.0.1:2", **options) as other:
-        assert client.health.endpoints == ["127.0.0.1:1"] and other.health.endpoints == ["127.0.0.1:2"]
+    with Client("127.0.0.1:1,127.0.0.1:3", **options) as client, Client.from_env({}, servers=["127.0.0.1:2"], **options) as other:
+        assert client.health.endpoints == ["127.0.0.1:1", "127.0.0.1:3"] and other.health.endpoints == ["127.0.0.1:2"]
 
 
 def test_the_environment_names_servers():

@@ -57,7 +57,7 @@ pub enum ChangeError {
     Alive { name: String },
     #[error("there is no peer {name:?}; the peers are {known}")]
     Unknown { name: String, known: String },
-    #[error("{name:?} is the master: transfer mastership first, then remove it from the new master")]
+    #[error("{name:?} is the master: run `leaseway transfer`, then remove it")]
     IsMaster { name: String },
     #[error("this is the only peer with a vote, so no other can be master: add one with `leaseway peers add`")]
     Alone,

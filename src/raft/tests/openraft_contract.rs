@@ -1,4 +1,4 @@
-//! The workarounds for openraft's faults, which docs/internals/openraft.md lists.
+//! The workarounds for openraft's faults, which src/raft/openraft.md lists.
 
 use std::{
     collections::BTreeSet,

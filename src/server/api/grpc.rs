@@ -13,6 +13,7 @@ pub mod fuzzing;
 pub(crate) mod pools;
 mod problems;
 mod push;
+mod session;
 mod status;
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
@@ -21,7 +22,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use leaseway_proto::{
     admin::MASTER_METADATA, doorman::capacity_server::CapacityServer, push::push_server::PushServer,
-    status::status_server::StatusServer,
+    session::session_server::SessionServer, status::status_server::StatusServer,
 };
 use leaseway_raft::ProposeError;
 use tokio::sync::{mpsc, watch};
@@ -35,7 +36,7 @@ use tonic_health::server::HealthReporter;
 pub(crate) use self::capacity::CapacityService;
 pub use self::dispatch::extra_method::{ExtraMethod, GrpcCaller};
 use self::dispatch::{ConnectionService, Dispatcher, HotServices, request_body::BodyLimits};
-pub(crate) use self::{push::PushService, status::StatusService};
+pub(crate) use self::{push::PushService, session::SessionService, status::StatusService};
 use crate::{
     auth::{Admitted, Authorizer},
     config::limits::Limits,
@@ -53,6 +54,7 @@ pub(crate) struct GrpcServices {
     pub(crate) capacity: CapacityService,
     pub(crate) status: StatusService,
     pub(crate) push: PushService,
+    pub(crate) session: SessionService,
     pub(crate) health: HealthReporter,
 }
 
@@ -195,6 +197,7 @@ fn dispatcher(services: GrpcServices, authorizer: Arc<Authorizer>, limits: &Limi
     let capacity = CapacityServer::new(services.capacity.clone()).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
     let push = PushServer::new(services.push.clone()).max_decoding_message_size(message_bytes);
+    let session = SessionServer::new(services.session).max_decoding_message_size(message_bytes);
     let health = tonic_health::pb::health_server::HealthServer::new(
         tonic_health::server::HealthService::from_health_reporter(services.health),
     );
@@ -203,8 +206,8 @@ fn dispatcher(services: GrpcServices, authorizer: Arc<Authorizer>, limits: &Limi
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .expect("the descriptors are valid, as tested");
-    let others =
-        Routes::new(capacity).add_service(status).add_service(push).add_service(health).add_service(reflection);
+    let others = Routes::new(capacity).add_service(status).add_service(push).add_service(session);
+    let others = others.add_service(health).add_service(reflection);
     let hot = HotServices { capacity: services.capacity, push: services.push, authorizer };
     Dispatcher::new(Some(hot), body_limits(limits), others)
 }

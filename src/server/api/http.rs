@@ -18,7 +18,10 @@ use leaseway_core::types::escaped;
 
 pub(crate) use self::serving::{HostNames, Serving, certified, serve};
 use crate::{
-    api::pages::{self, Pages, live},
+    api::{
+        pages::{self, Pages, live},
+        status::ReadinessProbe,
+    },
     listen::Caller,
     node::NotMaster,
 };
@@ -63,7 +66,8 @@ async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
     }
 }
 
-/// The readiness probe: whether this server is the master or can redirect to it. Rolling restarts wait for it.
+/// The readiness probe: whether this server is the master or can redirect to it, and whether its gateway has rules.
+/// Rolling restarts wait for it.
 ///
 /// The master's address is shown only to callers that may read everything.
 async fn readyz(
@@ -78,6 +82,9 @@ async fn readyz(
     }
     if let Some(ineligible) = pages.node.ineligible() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {ineligible}\n"));
+    }
+    if let Some(problem) = pages.health.extra.as_ref().and_then(ReadinessProbe::problem) {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {problem}\n"));
     }
     let has_contact = pages.node.has_master_contact();
     let status = if has_contact { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

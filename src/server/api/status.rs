@@ -28,6 +28,26 @@ const DISK_TIMEOUT: Duration = Duration::from_millis(500);
 /// A peer without contact for this long is unreachable.
 pub(crate) const UNREACHABLE: Millis = Millis::from_secs(3);
 
+/// Says why a service of another crate in this process is not ready, if it is not.
+#[derive(Clone)]
+pub struct ReadinessProbe(Arc<dyn Fn() -> Option<&'static str> + Send + Sync>);
+
+impl ReadinessProbe {
+    pub fn new(probe: impl Fn() -> Option<&'static str> + Send + Sync + 'static) -> ReadinessProbe {
+        ReadinessProbe(Arc::new(probe))
+    }
+
+    pub(crate) fn problem(&self) -> Option<&'static str> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for ReadinessProbe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ReadinessProbe")
+    }
+}
+
 /// The sources of [`Health`].
 #[derive(Clone)]
 pub(crate) struct HealthSources {
@@ -36,6 +56,7 @@ pub(crate) struct HealthSources {
     /// The peers and the data directory, if there is one.
     pub(crate) stored: Option<(RaftHandle, Arc<PathBuf>)>,
     pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) extra: Option<ReadinessProbe>,
 }
 
 impl HealthSources {

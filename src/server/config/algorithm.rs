@@ -4,7 +4,10 @@ use std::{collections::HashSet, ops::RangeInclusive};
 
 use leaseway_core::{
     policy::{
-        parameters::{CLIENT_PARAMETER, LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER},
+        parameters::{
+            CLIENT_PARAMETER, GROUP_PARAMETER, GROUPS_PARAMETER, LEASE_PARAMETER, NamedParameter, ParameterError,
+            REFRESH_PARAMETER,
+        },
         settings::{AlgorithmKind, Settings},
     },
     types::{Amount, Millis},
@@ -197,6 +200,10 @@ fn read_parameters<'n, 't>(
         }
         if name == CLIENT_PARAMETER {
             found.error(at, "rules for clients belong under the key `clients` of the template, not in `parameters`");
+            continue;
+        }
+        if name == GROUPS_PARAMETER || name == GROUP_PARAMETER {
+            found.error(at, "groups belong under the key `groups` of the template, not in `parameters`");
             continue;
         }
         match settings.apply(&parameter) {

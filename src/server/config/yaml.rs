@@ -12,6 +12,7 @@ use leaseway_core::{
     types::{Amount, parse_quantity},
 };
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
+use serde_json::Value as Json;
 
 pub use super::diagnostic::Findings;
 use super::{
@@ -158,6 +159,11 @@ impl<'n, 't> Field<'n, 't> {
         let mut text = format!("{key}:");
         self.node.write(2, &mut text);
         text
+    }
+
+    /// The value as JSON, if it has at most `limit` values. Aliases are expanded.
+    pub fn json(&self, mut limit: usize) -> Option<Json> {
+        self.node.json(&mut limit)
     }
 
     fn written(&self) -> String {
@@ -351,6 +357,24 @@ impl Node<'_> {
             Value::Scalar { text, plain } => *plain && is_null(text),
             Value::List(_) | Value::Map(_) => false,
         }
+    }
+
+    fn json(&self, left: &mut usize) -> Option<Json> {
+        *left = left.checked_sub(1)?;
+        Some(match &self.value {
+            Value::Scalar { text, plain: false } => text.as_ref().into(),
+            Value::Scalar { text, .. } => match text.as_ref() {
+                null if is_null(null) => Json::Null,
+                "true" | "True" | "TRUE" => true.into(),
+                "false" | "False" | "FALSE" => false.into(),
+                other => number(other).filter(|number| number.is_finite()).map_or_else(|| other.into(), Json::from),
+            },
+            Value::List(items) => Json::Array(items.iter().map(|item| item.json(left)).collect::<Option<_>>()?),
+            Value::Map(entries) => {
+                let fields = entries.iter().map(|entry| Some((entry.key.to_string(), entry.value.json(left)?)));
+                Json::Object(fields.collect::<Option<_>>()?)
+            }
+        })
     }
 
     /// Appends the value in block style after `key:` or `-`, and ends the line.

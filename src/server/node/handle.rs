@@ -7,7 +7,10 @@ pub(crate) mod plan;
 mod reports;
 mod startup_gate;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use actix::{Addr, Handler, Message};
 use futures_util::future::join_all;
@@ -25,7 +28,7 @@ use super::{
     config_in_force::ConfigInForce,
     node_actor::{Configure, FollowRaft, HandOver, NodeActor, NodeShared, NodeStart, Open, Ping, Reject, Tick},
     request_error::{NotMaster, RequestError},
-    resource_actor::{Full, Operate, PendingAnswer, ResourceHandle, SendError, YieldOnce},
+    resource_actor::{Full, Operate, PendingAnswer, ResourceHandle, SendError, WeakResourceHandle, YieldOnce},
     resource_directory::Role,
     uplink_actor::{Parent, UplinkReport},
 };
@@ -363,6 +366,22 @@ impl NodeHandle {
         from: Option<RequestOrigin>,
     ) -> Result<Watch, TooManyWatchers> {
         self.shared.watchers.start(kind, id, from.map_or(Principal::NONE, |from| from.principal))
+    }
+
+    /// Reserves the only stream of renewals of a client, until the result is dropped or another stream takes it.
+    pub(crate) fn open_stream(&self, client: Arc<str>, from: Option<RequestOrigin>) -> Result<Watch, TooManyWatchers> {
+        let principal = from.map_or(Principal::NONE, |from| from.principal);
+        self.shared.renewing.start(HolderKind::Client, client, principal)
+    }
+
+    /// The number of entries of all streams of renewals.
+    pub(crate) fn streamed_entries(&self) -> &Arc<AtomicUsize> {
+        &self.shared.streamed_entries
+    }
+
+    /// Reaches a resource, if it is active, without keeping it alive.
+    pub(crate) fn reach(&self, id: &str) -> Option<WeakResourceHandle> {
+        Some(self.shared.directory.get(id)?.downgrade())
     }
 
     /// The number of watched holders.

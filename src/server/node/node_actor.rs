@@ -106,6 +106,9 @@ pub(super) struct NodeShared {
     /// Rises with every change of the configuration or of overrides.
     pub(super) revision: Arc<AtomicU32>,
     pub(super) watchers: Arc<Watchers>,
+    /// The clients that have a stream of renewals. They are not hinted by it.
+    pub(super) renewing: Arc<Watchers>,
+    pub(super) streamed_entries: Arc<AtomicUsize>,
     pub(super) subscribers: Arc<Subscribers>,
     pub(super) assignment_store: AssignmentStore,
     pub(super) authorizer: Arc<Authorizer>,
@@ -135,6 +138,8 @@ impl NodeShared {
             config: watch::Sender::new(Arc::new(first)),
             revision: Arc::new(AtomicU32::new(1)),
             watchers: Arc::new(Watchers::new(limits.watchers, limits.share())),
+            renewing: Arc::new(Watchers::new(limits.watchers, limits.share())),
+            streamed_entries: Arc::default(),
             subscribers: Arc::new(Subscribers::with_changes(Arc::clone(authorizer.audit().changes()))),
             assignment_store: AssignmentStore::new(membership.as_ref().map(|membership| &membership.raft)),
             authorizer: Arc::clone(authorizer),

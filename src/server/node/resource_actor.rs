@@ -34,7 +34,7 @@ use leaseway_core::{
     policy::settings::{FreeKey, Settings},
     pool::PoolReport,
     resource::{
-        Counters, HolderReport, Request, Resource, ResourceReport,
+        Counters, HolderReport, Renewal, Renewed, Request, Resource, ResourceReport,
         supply::{DemandSummary, Supply},
     },
     types::{HolderKind, Millis, escaped, readable},
@@ -42,6 +42,7 @@ use leaseway_core::{
 use leaseway_raft::{Command, Limit};
 use leaseway_uplink::Notice;
 
+pub(crate) use self::combiner::WeakResourceHandle;
 use self::{
     combiner::{ActorState, Incarnation, RoundScratch},
     commit_progress::{Commit, CommitProgress},
@@ -49,6 +50,7 @@ use self::{
     metering::Metering,
     note_rate_limit::NotePermit,
     request_queue::Ticket,
+    scheduler::Schedule,
 };
 pub(super) use self::{
     combiner::{PendingAnswer, ResourceHandle, ResourceScheduler, SendError, YieldOnce},
@@ -567,6 +569,20 @@ impl ResourceActor {
 }
 
 impl PackedActor {
+    /// Renews a lease without a round. `None`, without effect, if there is more to do, such as a new configuration.
+    fn renew(&mut self, resource: &Arc<Incarnation>, renewal: &Renewal<'_>) -> Option<Renewed> {
+        let context = &*resource.context;
+        if self.revision != context.revision.load(Ordering::Acquire) || resource.is_limit_changed() {
+            return None;
+        }
+        // Read under the lock, so that time never goes back for a resource.
+        let now = context.clock.now();
+        let may_decide = context.master_lease.as_ref().is_none_or(|master_lease| master_lease.holds(now.at));
+        let renewed = self.engine.renew(renewal, now, may_decide)?;
+        Schedule::wake_at(resource, self.engine.next_tick(now.at).max(now.at.plus(MIN_TICK_INTERVAL)));
+        Some(renewed)
+    }
+
     fn unpack(self, resource: &Incarnation) -> ResourceActor {
         let PackedActor { engine, charges, promises, revision, last_round, watchers_seen } = self;
         let context = &*resource.context;

@@ -33,6 +33,7 @@ fn ask(client: &str, wants: f64) -> Request {
         instance: None,
         news: None,
         spent: None,
+        groups: Vec::new(),
         charged_to: ChargedTo::default(),
     })
 }

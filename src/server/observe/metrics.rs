@@ -99,7 +99,7 @@ pub(crate) fn help_of_gauge(name: &str) -> &'static str {
     GAUGES.iter().find(|(known, _)| *known == name).map_or("", |(_, help)| help)
 }
 
-const GAUGES: [(&str, &str); 44] = [
+const GAUGES: [(&str, &str); 49] = [
     ("doorman_server_has", "Sum of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Sum of the wants of all clients, by resource."),
     ("doorman_server_subclients", "Number of clients, including those of child nodes, by resource."),
@@ -111,6 +111,11 @@ const GAUGES: [(&str, &str); 44] = [
     ("leaseway_resource_lent_seconds", "Remaining seconds of the parent's lease, by resource."),
     ("leaseway_resource_awaits_supply", "1 until the parent has granted the first lease, by resource."),
     ("leaseway_resource_override_seconds", "Remaining seconds of the override, by resource."),
+    ("leaseway_resource_groups", "Number of groups of clients, by resource; absent if clients are not grouped."),
+    ("leaseway_group_share", "What a group of clients is due, by resource and group."),
+    ("leaseway_group_wants", "Sum of the wants of the clients of a group, by resource and group."),
+    ("leaseway_group_held", "Capacity that the clients of a group may still be using, by resource and group."),
+    ("leaseway_unlisted_groups", "Groups of clients without series of their own."),
     ("leaseway_pool_total", "Maximum capacity of connected clients, by pool."),
     ("leaseway_pool_connected", "Capacity of connected clients, by pool."),
     ("leaseway_pool_priority_connected", "Capacity of connected priority clients, by pool."),
@@ -152,7 +157,7 @@ const GAUGES: [(&str, &str); 44] = [
     ("leaseway_watchers", "Clients and child nodes that watch for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 21] = [
+const COUNTERS: [(&str, &str); 22] = [
     ("leaseway_audit_lost_total", "Audit log lines lost because they could not be written."),
     (
         "leaseway_connections_refused_total",
@@ -162,6 +167,10 @@ const COUNTERS: [(&str, &str); 21] = [
     ("leaseway_watchers_refused_total", "Watchers refused because of --max-watchers."),
     ("leaseway_rounds_total", "Rounds of all resources; a round handles a batch of requests."),
     ("leaseway_leases_granted_total", "Leases granted."),
+    (
+        "leaseway_leases_renewed_in_place_total",
+        "Leases renewed by streams of renewals without a round, because nothing had changed.",
+    ),
     ("leaseway_leases_expired_total", "Holders removed because their leases expired."),
     ("leaseway_requests_too_soon_total", "Requests ignored because they came before min_request_interval."),
     ("leaseway_requests_stale_total", "Requests dropped because their holder has already confirmed a newer lease."),
@@ -236,6 +245,8 @@ pub(crate) enum CallKind {
     GetServerCapacity,
     ReleaseCapacity,
     Watch,
+    /// A stream of renewals.
+    Renew,
     GetStatus,
     Config,
     Peers,
@@ -249,12 +260,13 @@ pub(crate) enum CallKind {
 
 impl CallKind {
     /// All calls in the order of the variants, with their names in metrics and the audit log.
-    const NAMES: [(CallKind, &'static str); 12] = [
+    const NAMES: [(CallKind, &'static str); 13] = [
         (CallKind::Discovery, "Discovery"),
         (CallKind::GetCapacity, "GetCapacity"),
         (CallKind::GetServerCapacity, "GetServerCapacity"),
         (CallKind::ReleaseCapacity, "ReleaseCapacity"),
         (CallKind::Watch, "Watch"),
+        (CallKind::Renew, "Renew"),
         (CallKind::GetStatus, "GetStatus"),
         (CallKind::Config, "Config"),
         (CallKind::Peers, "Peers"),
@@ -429,6 +441,12 @@ pub(crate) fn certificates_refused() {
 
 pub(crate) fn watcher_refused() {
     counter!("leaseway_watchers_refused_total").increment(1);
+}
+
+/// Counts leases that were renewed without a round.
+pub(crate) fn renewed_in_place(leases: u64) {
+    static METER: LazyLock<Counter> = LazyLock::new(|| counter!("leaseway_leases_renewed_in_place_total"));
+    METER.increment(leases);
 }
 
 pub(crate) fn hinted(why: HintReason) {

@@ -37,6 +37,8 @@ pub struct Figures {
     /// Requests, answers and hints per virtual second, including lost ones.
     pub messages_per_s: f64,
     pub events: u64,
+    /// Leases that were renewed by streams without a round.
+    pub renewals: u64,
     /// Wall-clock duration of the run.
     pub took_s: f64,
     /// A hash of the run, which depends on the scenario and the seed only.

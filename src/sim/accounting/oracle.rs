@@ -1,6 +1,8 @@
 //! The oracle: the capacity that a single server with full knowledge would give each client. It is the core's own
 //! division, without a tree and without leases.
 
+use std::{collections::HashMap, sync::Arc};
+
 use leaseway_core::{
     policy::settings::Settings,
     resource::{Ask, Request, Resource, ResourceOptions, RoundScratch, report::holder_reports, supply::Source},
@@ -17,8 +19,11 @@ pub struct Deviation {
     pub worst: f64,
 }
 
-/// The due of each client, given the wants and priority of each.
-pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount> {
+/// A client: its name, which determines its group, its wants and its priority.
+pub(crate) type Demand = (String, Amount, i16);
+
+/// The due of each client.
+pub(crate) fn dues(settings: &Settings, demands: &[Demand]) -> Vec<Amount> {
     let now = Now { at: Millis(0), unix: 0 };
     let options = ResourceOptions {
         settings: settings.clone().into(),
@@ -31,10 +36,10 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
         seed: 0,
     };
     let mut flat = Resource::new(options);
-    let ask = |(place, (wants, priority)): (usize, &(Amount, i16))| {
+    let ask = |(name, wants, priority): &Demand| {
         Request::Ask(Ask {
             kind: HolderKind::Client,
-            id: place.to_string().into(),
+            id: name.as_str().into(),
             claims: Claims::from_slice(&[Claim::of_client(*wants, (*priority).into())]),
             has: None,
             had: None,
@@ -45,16 +50,14 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             instance: None,
             news: None,
             spent: None,
+            groups: Vec::new(),
             charged_to: ChargedTo::default(),
         })
     };
-    flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut RoundScratch::default());
-    let mut dues = vec![Amount::ZERO; demands.len()];
-    for holder in holder_reports(&flat, now.at, 0, usize::MAX).0 {
-        let place: usize = holder.id.parse().expect("holders are named by their places");
-        dues[place] = holder.due;
-    }
-    dues
+    flat.round(now, &mut demands.iter().map(ask).collect(), &mut Vec::new(), &mut RoundScratch::default());
+    let holders = holder_reports(&flat, now.at, 0, usize::MAX).0.into_iter();
+    let dues: HashMap<Arc<str>, Amount> = holders.map(|holder| (holder.id, holder.due)).collect();
+    demands.iter().map(|(name, ..)| dues.get(name.as_str()).copied().unwrap_or_default()).collect()
 }
 
 /// The deviation of the clients' capacities from their dues. Clients with a due of 0 do not count.
@@ -79,7 +82,10 @@ mod tests {
     #[test]
     fn dues_follow_the_algorithm() {
         let fair = Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0));
-        let demands = |wants: &[f64]| amounts(wants).into_iter().zip([0, 0, 3]).collect::<Vec<_>>();
+        let demands = |wants: &[f64]| {
+            let named = amounts(wants).into_iter().enumerate().zip([0, 0, 3]);
+            named.map(|((place, wants), priority)| (place.to_string(), wants, priority)).collect::<Vec<_>>()
+        };
         assert_eq!(dues(&fair, &demands(&[10.0, 80.0, 1000.0])), amounts(&[10.0, 45.0, 45.0]));
         let strict = Settings { priority: Priority::Strict, reserve: 0.15, ..fair };
         assert_eq!(dues(&strict, &demands(&[10.0, 80.0, 1000.0])), amounts(&[5.0, 5.0, 90.0]));

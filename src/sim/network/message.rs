@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use leaseway_client::session::{self, GrantedLease, Wire};
 use leaseway_core::{
+    engine::stream,
     lease::holder::Has,
     resource::{Lease, Request, Supplied},
     types::{Amount, HolderKind, Millis, Token},
 };
+
+/// How the group of a client follows from its [name](Participant::name).
+pub(crate) const GROUPS: &str = "*/{org}/{team}";
 
 /// A client or node, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +24,7 @@ pub(crate) enum Participant {
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
     Request(Box<RequestMessage>),
+    Stream(Box<StreamMessage>),
     Reply(Box<Reply>),
     /// Delivered to the participant that owns the name at the time of arrival.
     Hint {
@@ -40,6 +45,17 @@ pub(crate) struct RequestMessage {
     pub(crate) forged_by: Option<Participant>,
 }
 
+/// A message on a stream of renewals to one peer of a node. It has at most one entry, because there is one resource.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamMessage {
+    pub(crate) from: Sender,
+    pub(crate) node: usize,
+    pub(crate) peer: u8,
+    /// The name of the client.
+    pub(crate) name: Arc<str>,
+    pub(crate) message: stream::Message<()>,
+}
+
 /// The sender and number of a request, which its answer is addressed to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
@@ -48,6 +64,8 @@ pub(crate) struct Sender {
     /// predecessor, even under the same name.
     pub(crate) incarnation: u32,
     pub(crate) number: u64,
+    /// The number of the stream that it came by.
+    pub(crate) stream: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -67,6 +85,8 @@ pub(crate) enum ReplyBody {
     Nothing,
     /// Another peer is master, or no peer is.
     Redirect(Option<u8>),
+    /// The answer on a stream; `None`: everything has to be stated again.
+    Stream(Option<stream::StreamAnswer>),
 }
 
 impl Message {
@@ -74,6 +94,7 @@ impl Message {
     pub(crate) fn ends(&self) -> (Participant, usize) {
         match self {
             Message::Request(request) => (request.from.participant, request.node),
+            Message::Stream(message) => (message.from.participant, message.node),
             Message::Reply(reply) => (reply.to, reply.from),
             Message::Hint { to, from, .. } => (*to, *from),
         }
@@ -83,7 +104,7 @@ impl Message {
 impl Participant {
     /// The inverse of `name`.
     pub(crate) fn named(kind: HolderKind, name: &str) -> Option<(Participant, u32)> {
-        let (index, number) = name.split_once('.')?;
+        let (index, number) = name.split('/').next()?.split_once('.')?;
         let (index, number) = (index.parse().ok()?, number.parse().ok()?);
         match kind {
             HolderKind::Client => Some((Participant::Client(index), number)),
@@ -92,10 +113,10 @@ impl Participant {
     }
 
     /// The name at servers. All peers of a node share a name. `number` counts the names of a client, which may be
-    /// renamed.
+    /// renamed. Each of the [`GROUPS`] has clients below every node with some clients.
     pub(crate) fn name(self, number: u32) -> String {
         match self {
-            Participant::Client(index) => format!("{index}.{number}"),
+            Participant::Client(index) => format!("{index}.{number}/o{}/t{}", index % 3, index % 7),
             Participant::Node(index) => format!("{index}.0"),
         }
     }

@@ -45,6 +45,9 @@ impl Scenario {
         };
         scenario.nodes = draw.nodes();
         scenario.random_faults = vec![draw.random_faults(&scenario)];
+        if draw.happens(30) {
+            scenario.resource.groups = Some(draw.group_rules());
+        }
         scenario
     }
 }
@@ -58,6 +61,12 @@ impl Draw {
 
     fn happens(&mut self, percent: u32) -> bool {
         self.0.u32(..100) < percent
+    }
+
+    /// For a capacity of 10.
+    fn group_rules(&mut self) -> Vec<String> {
+        let rules = ["lend 3 0 - o0", "lend 1 4 - o1", "keep 1 3 8 o2", "lend 1 0 2 */t1", "lend 2 1 - */t*"];
+        rules.into_iter().filter(|_| self.happens(40)).map(str::to_owned).collect()
     }
 
     fn nodes(&mut self) -> Vec<NodeSpec> {

@@ -23,7 +23,7 @@ use crate::{
     network::message::{Message, Participant, Reply, ReplyBody, RequestMessage, Sender, given, has},
     node::peer_of,
     scenario::ClientKind,
-    simulation::{Event, START_UNIX, Simulation},
+    simulation::{Event, START_UNIX, Simulation, streams},
     units::Part,
 };
 
@@ -232,6 +232,9 @@ impl Simulation<'_> {
                 let lease = &supplied.lease;
                 client.machine.answered(now, reply.number, Some(given(&self.resource, lease)), written_end(lease));
             }
+            ReplyBody::Stream(answer) => {
+                client.machine.stream_answered(now, reply.number, streams::reply(&self.resource, answer.as_ref()));
+            }
             ReplyBody::Nothing => client.machine.answered(now, reply.number, None, now),
             ReplyBody::Redirect(peer) => {
                 let master = peer.map(|peer| Arc::clone(&self.nodes[reply.from].endpoints[usize::from(peer)]));
@@ -342,6 +345,9 @@ impl Simulation<'_> {
         self.report(index);
         self.spend(index)?;
         let (now, client) = (self.now, &mut self.clients[index]);
+        if client.kind == ClientKind::Stream {
+            client.machine.offer_stream();
+        }
         let outgoing = client.machine.poll(now);
         if let Some(usable) = client.machine.usable(now).filter(|_| client.spender.is_none()) {
             let wants = client.wants();
@@ -384,42 +390,24 @@ impl Simulation<'_> {
 
     fn send_request(&mut self, index: usize, outgoing: Outgoing<Asked>) {
         let client = &mut self.clients[index];
+        let (node, peer) = (self.plan.tree.clients[index].node, peer_of(&outgoing.target));
+        let from = Sender {
+            participant: Participant::Client(index),
+            incarnation: client.incarnation,
+            number: outgoing.number,
+            stream: None,
+        };
         let request = match outgoing.body {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
                 if let Some(usage_pattern) = &mut client.usage_pattern {
                     usage_pattern.sent(ask.demand.usage);
                 }
-                let usage = ask.demand.usage.map(usage::to_core);
-                let wants = Amount::clamped(ask.demand.amount);
-                let now = has(ask.has).filter(|_| client.kind.reports_leases());
-                let spent = ask.demand.spent;
-                let now = match &spent {
-                    Some(spent) => allowance(spent, ask.has.or(ask.had)),
-                    None => now,
-                };
-                // A request only has the outstanding amount if it exceeds the capacity of the lease that it names.
-                let named = now.map_or(Amount::ZERO, |has| has.capacity);
-                let in_use = Amount::clamped(ask.demand.outstanding);
-                let token = |has: &core::lease::holder::Has| has.token.filter(|_| client.kind != ClientKind::Doorman);
-                Request::Ask(core::resource::Ask {
-                    kind: kind(client.kind),
-                    id: Arc::clone(&client.name),
-                    claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
-                    has: now.map(|has| core::lease::holder::Has { token: token(&has), ..has }),
-                    had: has(ask.had).filter(|_| client.kind.is_ours() && spent.is_none()),
-                    outstanding: match client.kind {
-                        ClientKind::Liar => Some(Amount::MAX),
-                        _ => Some(in_use).filter(|in_use| *in_use > named),
-                    },
-                    learning: false,
-                    drops_late: client.kind.is_ours(),
-                    is_gateway: matches!(client.kind, ClientKind::Envoy | ClientKind::Limiter),
-                    instance: None,
-                    spent: spent.as_ref().map(report),
-                    news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
-                    charged_to: core::types::ChargedTo::default(),
-                })
+                Request::Ask(client.ask(&ask))
+            }
+            Body::Stream(request) => {
+                let message = streams::message(client, from, node, peer, request);
+                return self.send(Message::Stream(Box::new(message)));
             }
             // The original protocol has no release for child nodes.
             Body::Release(_) if client.kind == ClientKind::DoormanNode => return,
@@ -431,12 +419,6 @@ impl Simulation<'_> {
                 spent: releases.first().and_then(|release| release.spent.as_ref()).map(report),
             }),
         };
-        let from = Sender {
-            participant: Participant::Client(index),
-            incarnation: client.incarnation,
-            number: outgoing.number,
-        };
-        let (node, peer) = (self.plan.tree.clients[index].node, peer_of(&outgoing.target));
         let forged_by = None;
         self.send(Message::Request(Box::new(RequestMessage { from, node, peer, request, forged_by })));
     }
@@ -455,6 +437,43 @@ fn report(spent: &BudgetUse) -> Box<Spent> {
         incarnation: spent.incarnation,
         need: Amount::clamped(spent.need),
     })
+}
+
+impl Client {
+    /// The request of this client, as its server reads it.
+    pub(crate) fn ask(&self, ask: &session::Ask<Asked>) -> core::resource::Ask {
+        let usage = ask.demand.usage.map(usage::to_core);
+        let wants = Amount::clamped(ask.demand.amount);
+        let now = has(ask.has).filter(|_| self.kind.reports_leases());
+        let spent = ask.demand.spent;
+        let now = match &spent {
+            Some(spent) => allowance(spent, ask.has.or(ask.had)),
+            None => now,
+        };
+        // A request only has the outstanding amount if it exceeds the capacity of the lease that it names.
+        let named = now.map_or(Amount::ZERO, |has| has.capacity);
+        let in_use = Amount::clamped(ask.demand.outstanding);
+        let token = |has: &core::lease::holder::Has| has.token.filter(|_| self.kind != ClientKind::Doorman);
+        core::resource::Ask {
+            kind: kind(self.kind),
+            id: Arc::clone(&self.name),
+            claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
+            has: now.map(|has| core::lease::holder::Has { token: token(&has), ..has }),
+            had: has(ask.had).filter(|_| self.kind.is_ours() && spent.is_none()),
+            outstanding: match self.kind {
+                ClientKind::Liar => Some(Amount::MAX),
+                _ => Some(in_use).filter(|in_use| *in_use > named),
+            },
+            learning: false,
+            drops_late: self.kind.is_ours(),
+            is_gateway: matches!(self.kind, ClientKind::Envoy | ClientKind::Limiter),
+            instance: None,
+            groups: Vec::new(),
+            spent: spent.as_ref().map(report),
+            news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
+            charged_to: core::types::ChargedTo::default(),
+        }
+    }
 }
 
 fn client_name(index: usize, kind: ClientKind, number: u32) -> Arc<str> {

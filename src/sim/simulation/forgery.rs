@@ -34,8 +34,8 @@ impl Access {
             max_priority: None,
         };
         let client = |(index, speaks): (usize, ClientKind)| match speaks {
-            ClientKind::DoormanNode => rule(format!("client{index}"), Action::Lend, format!("go{index}.*")),
-            _ => rule(format!("client{index}"), Action::Ask, format!("{index}.*")),
+            ClientKind::DoormanNode => rule(format!("client{index}"), Action::Lend, format!("go{index}.*/*/*")),
+            _ => rule(format!("client{index}"), Action::Ask, format!("{index}.*/*/*")),
         };
         let clients = plan.tree.clients.iter().map(|place| place.kind).enumerate().map(client);
         let nodes =
@@ -106,12 +106,13 @@ impl Simulation<'_> {
                 instance: None,
                 news: None,
                 spent: None,
+                groups: Vec::new(),
                 charged_to: ChargedTo::default(),
             }),
         };
         // Send it to the master, or to peer 0 without one. Nobody waits for the answer.
         let peer = self.nodes[node].master.as_ref().map_or(0, |master| master.peer);
-        let from = Sender { participant: victim, incarnation: u32::MAX, number: u64::MAX };
+        let from = Sender { participant: victim, incarnation: u32::MAX, number: u64::MAX, stream: None };
         let forged_by = Some(forged_by);
         self.send(Message::Request(Box::new(RequestMessage { from, node, peer, request, forged_by })));
     }

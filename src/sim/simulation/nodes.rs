@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::engine::{Effects, Moment, Predecessor, ResourceEngine, Setup};
+use leaseway_core::engine::{Effects, Moment, PackedEngine, Predecessor, ResourceEngine, Setup};
 use leaseway_core::{
     lease::promises::Inherited,
     policy::settings::Settings,
@@ -170,7 +170,7 @@ impl Simulation<'_> {
         }
     }
 
-    fn reply(&mut self, node: usize, to: Sender, what: ReplyBody) {
+    pub(crate) fn reply(&mut self, node: usize, to: Sender, what: ReplyBody) {
         let reply = Reply { to: to.participant, incarnation: to.incarnation, number: to.number, from: node, what };
         self.send(Message::Reply(Box::new(reply)));
     }
@@ -293,7 +293,10 @@ impl Simulation<'_> {
             if self.checks_invariants {
                 self.check_answer(index, &ticket, &answer, decided, own_end)?;
             }
-            self.reply(index, ticket.from, reply_body(answer));
+            match ticket.from.stream {
+                None => self.reply(index, ticket.from, reply_body(answer)),
+                Some(_) => self.answer_stream(index, ticket.from, &answer),
+            }
         }
         for hint in effects.hints.drain(..) {
             if let Some((to, name)) = Participant::named(hint.kind, &hint.id) {
@@ -344,8 +347,18 @@ fn reply_body(answer: Answer) -> ReplyBody {
 
 /// Packs and unpacks the engine, as the server does between rounds. Changes nothing that can be observed.
 fn repack(master: &mut Master, clock: Now, keeps_notes: bool) {
+    while_packed(master, clock, keeps_notes, |_| ());
+}
+
+/// Calls `work` with the packed engine. `None` if it cannot be packed.
+pub(crate) fn while_packed<R>(
+    master: &mut Master,
+    clock: Now,
+    keeps_notes: bool,
+    work: impl FnOnce(&mut PackedEngine) -> R,
+) -> Option<R> {
     if !master.engine.can_pack(clock.at) {
-        return;
+        return None;
     }
     let options = ResourceOptions {
         settings: Settings::unmatched().into(),
@@ -359,7 +372,9 @@ fn repack(master: &mut Master, clock: Now, keeps_notes: bool) {
     };
     let setup = Setup { options, keeps_notes: false, predecessor: None, idle_after: NEVER };
     let spare = ResourceEngine::new(setup, master.environment.moment(clock), &mut Effects::default());
-    let packed = std::mem::replace(&mut master.engine, spare).pack();
+    let mut packed = std::mem::replace(&mut master.engine, spare).pack();
+    let done = work(&mut packed);
     let context = PackedContext { seed: 7, max_holders: usize::MAX, place_share: PrincipalShare::default() };
     master.engine = ResourceEngine::unpack(packed, context, keeps_notes, NEVER);
+    Some(done)
 }

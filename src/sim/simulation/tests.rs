@@ -132,6 +132,22 @@ fn a_lopsided_tree_is_as_fair_as_one_server() {
     assert!(run(&sums, 1).apart_at_end.worst > 5.0);
 }
 
+/// The figures compare clients, so groups deviate no more.
+#[test]
+fn groups_of_a_lopsided_tree_share_like_those_of_one_server() {
+    let figures = run(&scenario("lopsided_groups", |scenario| scenario.length = Span::millis(150_000)), 1);
+    assert!(figures.apart_at_end.worst < 1.0, "{:?}", figures.apart_at_end);
+}
+
+#[test]
+fn after_faults_end_all_clients_of_groups_get_their_due() {
+    for (name, length) in [("random_groups", 600_000), ("cramped_groups", 400_000)] {
+        let figures = run(&scenario(name, |scenario| scenario.length = Span::millis(length)), 3);
+        let worst = figures.apart_at_end.worst;
+        assert!(figures.settled_s.is_some() && worst <= MAX_DEVIATION_PERCENT, "{name}: {figures:?}");
+    }
+}
+
 /// If a server grants more than the capacity, accounting notices at once, and the trace shows the events before it.
 #[test]
 fn overuse_is_found_and_reproducible() {
@@ -343,8 +359,17 @@ fn spend(name: &str, least: f64) {
         simulation.budget.as_ref().expect("a budget").mean_share()
     };
     let shares: Vec<f64> = (1..=5).map(share).collect();
-    println!("{name}: {shares:?} spent");
     assert!(shares.iter().sum::<f64>() > 5.0 * least, "{name}: {shares:?}");
+}
+
+/// Clients that renew by streams, below a root that keeps promises and below one that learns.
+#[test]
+fn streams_of_renewals_violate_no_invariant() {
+    for handover in [Handover::Promises, Handover::Learning] {
+        let plan = scenario("cramped_streams", |scenario| scenario.handover = handover);
+        let renewals: u64 = (1..9).map(|seed| run(&plan, seed).renewals).sum();
+        assert!(renewals > 1_000, "{renewals} renewals without a round");
+    }
 }
 
 /// If a pool grants more than its total, accounting notices at once.
@@ -423,12 +448,12 @@ fn a_release_under_the_name_of_another_is_refused() {
     let mut simulation = Simulation::new(&plan, 1, RunOptions::default());
     simulation.start().expect("no violation");
     let release = |forged_by| RequestMessage {
-        from: Sender { participant: Participant::Client(0), incarnation: 0, number: 1 },
+        from: Sender { participant: Participant::Client(0), incarnation: 0, number: 1, stream: None },
         node: plan.tree.clients[0].node,
         peer: 0,
         request: Request::Release(Release {
             kind: HolderKind::Client,
-            id: "0.0".into(),
+            id: Participant::Client(0).name(0).into(),
             token: None,
             instance: None,
             spent: None,

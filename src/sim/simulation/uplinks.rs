@@ -63,15 +63,16 @@ impl Simulation<'_> {
         let (now, incarnation, number) = (self.now, reply.incarnation, reply.number);
         let reply = match reply.what {
             ReplyBody::Supplied(supplied) => {
-                let Supplied { lease, terms, settings } = *supplied;
-                let terms = if self.plan.scenario.terms { terms } else { Vec::new() };
+                let Supplied { lease, terms, groups, settings } = *supplied;
+                let (terms, groups) = if self.plan.scenario.terms { (terms, groups) } else { Default::default() };
                 ParentReply::Granted(vec![Granted {
                     given: given(&self.resource, &lease),
                     terms,
+                    groups,
                     settings: (*settings).clone(),
                 }])
             }
-            ReplyBody::Granted(_) | ReplyBody::Nothing => ParentReply::Granted(Vec::new()),
+            ReplyBody::Granted(_) | ReplyBody::Stream(_) | ReplyBody::Nothing => ParentReply::Granted(Vec::new()),
             ReplyBody::Redirect(peer) => {
                 let endpoint = |peer| self.nodes[reply.from].endpoints[usize::from(peer)].to_string();
                 ParentReply::Redirected(peer.map(endpoint))
@@ -122,7 +123,11 @@ impl Simulation<'_> {
                 let news = ask.demand.usage.map(|usage| Box::new(News { key: None, usage: Some(usage) }));
                 let (amount, period) = (ask.demand.outstanding, ask.demand.period.unwrap_or_default());
                 let spent = Some(Box::new(Spent { amount, period, ..Spent::default() }));
-                let claims = if self.plan.scenario.slices { ask.demand.claims } else { summed(&ask.demand.claims) };
+                let (mut claims, mut groups) = (ask.demand.claims, ask.demand.groups);
+                if !self.plan.scenario.slices {
+                    claims = summed(&claims);
+                    groups.iter_mut().for_each(|group| group.claims = summed(&group.claims));
+                }
                 Request::Ask(Ask {
                     kind: HolderKind::Node,
                     id: name,
@@ -136,9 +141,12 @@ impl Simulation<'_> {
                     instance,
                     news,
                     spent,
+                    groups,
                     charged_to: ChargedTo::default(),
                 })
             }
+            // No parent offers streams to nodes.
+            Body::Stream(_) => return,
             Body::Release(releases) => Request::Release(Release {
                 kind: HolderKind::Node,
                 id: name,
@@ -147,7 +155,8 @@ impl Simulation<'_> {
                 spent: None,
             }),
         };
-        let from = Sender { participant, incarnation: self.nodes[index].incarnation, number: outgoing.number };
+        let from =
+            Sender { participant, incarnation: self.nodes[index].incarnation, number: outgoing.number, stream: None };
         self.send(Message::Request(Box::new(RequestMessage {
             from,
             node: parent,

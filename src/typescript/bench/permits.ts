@@ -1,5 +1,6 @@
 /** Measures the cost of a permit, and of 50,000 waiting callers. Run it with `npm run bench`. */
 
+import { Balancer } from "../src/balancer.js";
 import { SystemClock } from "../src/clock.js";
 import { Bucket } from "../src/limiter/bucket.js";
 import { PermitCount } from "../src/limiter/count.js";
@@ -48,6 +49,15 @@ const held = await nanoseconds(CALLS, () => {
   }
 });
 console.log(`gauge, tryAcquire and release: ${held}`);
+
+for (const backends of [4, 64]) {
+  const weights = Array.from({ length: backends }, (_, index) => index + 1);
+  const balancer = new Balancer(weights, weights);
+  const picked = await nanoseconds(CALLS / backends, () => {
+    for (let n = 0; n < CALLS / backends; n += 1) balancer.pick();
+  });
+  console.log(`balancer, pick among ${backends}: ${picked}`);
+}
 
 const CAPACITY = 25_000;
 const clock = new SystemClock();

@@ -10,7 +10,7 @@ const permits = new Map();
 
 const commands = {
   open: (id, servers, mode) => {
-    client = new Client({ servers: servers.split(","), id, mode });
+    client = Client.fromEnv({ servers: servers.split(","), id, mode });
   },
   rate: (name, wants) => {
     opened.set(name, client.rate(name, { wants: Number(wants) }));

@@ -15,6 +15,8 @@
  * ```
  */
 
+export { Balanced } from "./balanced.js";
+export { Balancer, type BalancerOptions, Pick } from "./balancer.js";
 export {
   Client,
   type ClientOptions,

@@ -73,6 +73,16 @@ export abstract class Resource {
     return this.opened.effectivePriority;
   }
 
+  /** @internal */
+  get estimatesWants(): boolean {
+    return this.opened.estimatesWants;
+  }
+
+  /** @internal */
+  get isOpen(): boolean {
+    return !this.closed && this.driver.isOpen(this.opened);
+  }
+
   /** Waits for a lease. Rejects with `NotReadyError`, which says why there is none. */
   ready(timeoutMs = 5_000): Promise<void> {
     return this.driver.ready(this.opened, timeoutMs);

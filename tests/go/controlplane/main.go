@@ -38,16 +38,25 @@ func main() {
 		options = append(options, grpc.Creds(tls))
 	}
 	snapshots := cache.NewSnapshotCache(false, cache.IDHash{}, nil)
-	callbacks := server.CallbackFuncs{StreamRequestFunc: func(_ int64, request *discovery.DiscoveryRequest) error {
-		line, err := json.Marshal(map[string]any{
-			"node":    request.GetNode().GetId(),
-			"version": request.GetVersionInfo(),
-			"nonce":   request.GetResponseNonce(),
-			"error":   request.GetErrorDetail().GetMessage(),
-		})
-		fmt.Println(string(line))
-		return err
-	}}
+	callbacks := server.CallbackFuncs{
+		StreamRequestFunc: func(_ int64, request *discovery.DiscoveryRequest) error {
+			return tell(map[string]any{
+				"node":    request.GetNode().GetId(),
+				"version": request.GetVersionInfo(),
+				"nonce":   request.GetResponseNonce(),
+				"error":   request.GetErrorDetail().GetMessage(),
+			})
+		},
+		StreamDeltaRequestFunc: func(_ int64, request *discovery.DeltaDiscoveryRequest) error {
+			return tell(map[string]any{
+				"delta": true,
+				"node":  request.GetNode().GetId(),
+				"nonce": request.GetResponseNonce(),
+				"known": request.GetInitialResourceVersions(),
+				"error": request.GetErrorDetail().GetMessage(),
+			})
+		},
+	}
 	plane := server.NewServer(context.Background(), snapshots, callbacks)
 	grpcServer := grpc.NewServer(options...)
 	switch kind {
@@ -67,6 +76,12 @@ func main() {
 		check(snapshots.SetSnapshot(context.Background(), node, snapshot))
 	}
 	check(lines.Err())
+}
+
+func tell(request map[string]any) error {
+	line, err := json.Marshal(request)
+	fmt.Println(string(line))
+	return err
 }
 
 func read(line []byte) (*cache.Snapshot, error) {

@@ -93,7 +93,6 @@ fn a_budget_is_spent_once_through_lost_masters_and_crashed_clients() {
         let moved = std::mem::replace(&mut before, now) != now;
         (!moved && now > AMOUNT / 2).then_some(now)
     });
-    println!("{all} of {AMOUNT} spent");
     // Two masters were lost, and a client with its slice.
     assert!(all as f64 >= AMOUNT as f64 * 0.90, "{all} of {AMOUNT} spent");
     // A client that cannot report gets nothing, and is told why.

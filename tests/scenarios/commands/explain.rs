@@ -126,12 +126,12 @@ fn each_client_gets_what_the_explained_rule_allows() {
     // Resource, ann's wants, bob's wants and priority, the expected rule, and a part of the text.
     for (resource, ann, bob, priority, rule, part) in [
         ("satisfied", 40.0, 10.0, 0, "wants", "ann is due 40: all that it wants."),
-        ("level", 80.0, 80.0, 0, "level", "no client that wants more is due more than 50"),
+        ("level", 80.0, 80.0, 0, "level", "every client that wants more than 50 is due 50"),
         ("max", 80.0, 80.0, 0, "max", "a client rule limits it to 20"),
         ("min", 80.0, 80.0, 0, "min", "a client rule guarantees it 70, and its share is less"),
         ("minimums", 80.0, 80.0, 0, "minimums", "exceeds the capacity, and no minimum gets more than 50"),
         ("band", 50.0, 100.0, 1, "band", "clients of a higher priority than 0 want 100"),
-        ("reserve", 50.0, 100.0, 1, "level", "no client that wants more is due more than 25"),
+        ("reserve", 50.0, 100.0, 1, "level", "every client that wants more than 25 is due 25"),
         ("share", 80.0, 120.0, 0, "share", "an equal share of 50"),
         ("each", 40.0, 40.0, 0, "each", "no client is due more than 10"),
         ("unlimited", 40.0, 40.0, 0, "unlimited", "all that it wants, because this resource is not shared"),

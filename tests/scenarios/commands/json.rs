@@ -22,6 +22,10 @@ resources:
   algorithm: {kind: PRIORITY_POOL, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0, parameters: [
     {name: min_capacity, value: 10}, {name: free_key, value: client_id}, {name: capacity_floor, value: 5},
     {name: capacity_ceiling, value: 40}]}
+- identifier_glob: \"planned\"
+  capacity: 100
+  algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0}
+  groups: {from: \"{client}\", rules: [{group: a, weight: 2}]}
 - identifier_glob: \"*\"
   capacity: 100
   algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0}
@@ -157,6 +161,7 @@ fn of_configurations(printed: &mut Printed, peers: &Peers) {
     let more = ConfigFile::new(&TEMPLATES.replace("capacity: 100", "capacity: 90"));
     assert_eq!(printed.operate(peers, "config diff", &[more.path()])["differences"][0]["field"], "capacity");
     printed.ask(peers, "get", &["greedy", "planned", "1000"]);
+    assert_eq!(printed.ask(peers, "status", &["planned"])["resources"][0]["group"][0]["path"], "greedy");
     assert_eq!(printed.operate(peers, "config plan", &[more.path()])["resources"][0]["forecast"]["losing"], 1);
     assert_eq!(printed.operate(peers, "config apply", &[more.path()])["changed"], true);
     assert_eq!(printed.operate(peers, "config apply", &[more.path()])["changed"], false);

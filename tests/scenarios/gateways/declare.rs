@@ -5,6 +5,9 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use leaseway_proto::envoy::ratelimit::{
+    RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride, rate_limit_response::rate_limit::Unit,
+};
 use serde_json::Value;
 
 use crate::harness::{
@@ -12,7 +15,7 @@ use crate::harness::{
     config::{self, ConfigFile, Template},
     gateway::Gateway,
     peers::{Peers, channel},
-    rls::{Entries, RlsCaller},
+    rls::{Answered as _, Entries, RlsCaller, descriptor, request},
     server::{ANYWHERE, Server},
     wait::eventually,
 };
@@ -86,7 +89,12 @@ fn limits_are_written_in_the_rules_only() {
 
     peers.kill(peers.master());
     let master = peers.master();
-    eventually("the next master keeps the declaration", || (count(&one, "shop", &user("dan")) == 8).then_some(()));
+    // A new user each time: those of an attempt that was refused in part have fewer permits left.
+    let mut users = 0;
+    eventually("the next master keeps the declaration", || {
+        users += 1;
+        (count(&one, "shop", &user(&format!("dan-{users}"))) == 8).then_some(())
+    });
     rules.replace(&text("store", 3));
     eventually("the other domain is declared instead", || (names(&peers, master) == ["rls/store"]).then_some(()));
     assert_eq!(count(&one, "store", &user("eve")), 3);
@@ -177,4 +185,29 @@ fn a_node_with_a_parent_takes_no_declarations() {
     });
     let listed = leaf.operate(0, &["declarations", "list"]);
     assert!(listed.code != Some(0) && listed.stderr.contains("takes its templates from the parent"), "{listed:?}");
+}
+
+#[test]
+fn a_limit_in_a_request_is_declared_by_each_gateway_that_sees_it() {
+    let peers = Peers::start(3, ConfigFile::of(&[nothing()]), &[]);
+    let rules = rules(5);
+    let both = ["a", "b"].map(|_| gateway(&peers, peers.master(), &rules, &[]));
+    both.iter().for_each(is_declared);
+    let limit = Some(RateLimitOverride { requests_per_unit: 6, unit: Unit::Day.into() });
+    let asked = request("shop", &[RateLimitDescriptor { limit, ..descriptor(&user("ann")) }]);
+    let passed = |gateway: &Gateway| (0..9).filter(|_| gateway.caller().ask(asked.clone()).passes()).count();
+    assert_eq!(passed(&both[0]), 6, "the first request waits for the template");
+    assert_eq!(names(&peers, 0), ["rls/shop", "rls/shop/6-per-day"]);
+    // The other gateway declares the same.
+    both[1].caller().ask(asked);
+    is_declared(&both[1]);
+    assert_eq!(names(&peers, 0), ["rls/shop", "rls/shop/6-per-day"]);
+    rules.replace(&text("other", 5));
+    for gateway in &both {
+        eventually("the domain is removed", || {
+            (gateway.caller().count("other", &user("ann"), 1) <= 1
+                && !names(&peers, 0).contains(&"rls/shop/6-per-day".to_owned()))
+            .then_some(())
+        });
+    }
 }

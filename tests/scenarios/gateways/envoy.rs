@@ -61,7 +61,7 @@ fn answer_all(mut stream: TcpStream, arrivals: &Mutex<Vec<Instant>>) {
         if seen.ends_with(b"\r\n\r\n") {
             seen.clear();
             arrivals.lock().unwrap().push(Instant::now());
-            if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n").is_err() {
+            if stream.write_all(b"HTTP/1.1 200 OK\r\nX-Cost: 2\r\nContent-Length: 6\r\n\r\nhello\n").is_err() {
                 return;
             }
         }
@@ -139,6 +139,60 @@ fn envoy_enforces_the_gateways_decisions_and_sends_limit_headers() {
     }
     assert_eq!(ask("bob").status, 200);
     assert_eq!(http::get(envoy.listener, "/").status, 200, "without a descriptor there is no limit");
+}
+
+/// Takes the real cost of a request from the header of its response.
+const COST_FILTER: &str = "          - name: envoy.filters.http.header_to_metadata
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+              response_rules:
+              - header: x-cost
+                on_header_present: {metadata_namespace: cost, key: hits, type: NUMBER}
+";
+
+/// Holds four hits for each request, and settles them when it has ended. Envoy reads `hits_addend` here only.
+const SETTLED: &str = "
+                typed_per_filter_config:
+                  envoy.filters.http.ratelimit:
+                    \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+                    rate_limits:
+                    - actions: [{request_headers: {header_name: user, descriptor_key: user}}]
+                      hits_addend: {number: 4}
+                    - actions:
+                      - request_headers: {header_name: user, descriptor_key: user}
+                      - metadata:
+                          descriptor_key: leaseway.settle
+                          metadata_key: {key: envoy.filters.http.ratelimit, path: [{key: held}, {key: \"0\"}]}
+                          source: DYNAMIC
+                      hits_addend: {format: \"%DYNAMIC_METADATA(cost:hits)%\"}
+                      apply_on_stream_done: true";
+
+#[test]
+#[cfg_attr(not(envoy), ignore = "needs LEASEWAY_TEST_ENVOY")]
+fn envoy_holds_an_estimate_and_settles_the_real_cost() {
+    let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 5.0 / 86_400.0)]));
+    let rules =
+        ConfigFile::new("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n");
+    let gateway = Gateway::for_requests(&[server.grpc().to_string()], &rules, &["--rls-dynamic-metadata"]);
+    let backend = Backend::start();
+    let clusters = cluster("backend", backend.address, false) + &cluster("gateway", gateway.rls(), true);
+    let filters = format!("{COST_FILTER}{RATE_LIMIT_FILTER}");
+    let route = "route: {cluster: backend}";
+    let settled = format!("{route}{SETTLED}");
+    let envoy = Envoy::start(|listener| config(listener, &filters, "", &clusters).replace(route, &settled));
+    eventually("Envoy serves requests", || (http::get(envoy.listener, "/").status == 200).then_some(()));
+    let ask = |user: &str| http::get_with(envoy.listener, "/", &format!("user: {user}\r\n")).status;
+    let left = |user: &str| {
+        let page: serde_json::Value = serde_json::from_str(&gateway.page("/debug/resources")).unwrap();
+        let all = page["resources"].as_array().unwrap();
+        all.iter().find(|one| one["resource"] == format!("shop/user={user}")).map(|one| one["remaining"].clone())
+    };
+    assert_eq!(ask("ann"), 200);
+    eventually("four are held, and two were used", || (left("ann") == Some(3.0.into())).then_some(()));
+    assert_eq!([ask("ann"), ask("ann")], [429, 429], "too few are left for another estimate");
+    assert_eq!(ask("bob"), 200);
+    eventually("the next request is settled", || (left("bob") == Some(3.0.into())).then_some(()));
+    assert_eq!(left("ann"), Some(3.0.into()), "refused requests settle nothing");
 }
 
 /// Sends requests to an Envoy at a rate until it is dropped. A slow machine may send fewer.

@@ -71,6 +71,39 @@ fn a_go_control_plane_changes_rules_gets_a_nack_and_restarts() {
 
 #[test]
 #[cfg_attr(not(go_control_plane), ignore = "needs LEASEWAY_TEST_GO_CONTROL_PLANE")]
+fn a_go_control_plane_sends_changes_only() {
+    let server = server();
+    let mut control_plane = GoControlPlane::start("127.0.0.1:0", "ads", None);
+    let address = control_plane.address.to_string();
+    let gateway = gateway(&server, &address, &["--rls-xds-variant", "delta"]);
+    let envoy = gateway.caller();
+    let domain = |name: &str, key: &str| {
+        let limit = json!({ "unit": "DAY", "requests_per_unit": 5 });
+        json!({ "name": name, "domain": name, "descriptors": [{ "key": key, "rate_limit": limit }] })
+    };
+    let of = |name: &str| envoy.count(name, &[("user", "ann")], 9);
+    control_plane.set("1", &json!([domain("shop", "user"), domain("other", "new")]));
+    eventually("the first rules are in force", || gateway.page("/readyz").starts_with("ready").then_some(()));
+    assert_eq!((of("shop"), of("other")), (5, 9));
+    control_plane.set("2", &json!([domain("shop", "user"), domain("other", "user")]));
+    eventually("the changed domain is in force", || (of("other") < 9).then_some(()));
+    control_plane.set("3", &json!([domain("shop", "user"), domain("other", "")]));
+    let rejected = told(&control_plane, |request| request["error"].as_str().is_some_and(|error| !error.is_empty()));
+    assert!(rejected["error"].as_str().unwrap().contains("a descriptor needs a `key`"), "{rejected}");
+    control_plane.set("4", &json!([domain("other", "user")]));
+    eventually("the removed domain is gone", || (of("shop") == 9).then_some(()));
+    drop(control_plane);
+    eventually("the gateway notices", || gateway.metrics().contains("\nleaseway_rls_xds_connected 0\n").then_some(()));
+    let mut control_plane = GoControlPlane::start(&address, "ads", None);
+    control_plane.set("5", &json!([domain("other", "user"), domain("shop", "user")]));
+    let again = told(&control_plane, |request| request["delta"] == true);
+    let known = again["known"].as_object().expect("the resources in force");
+    assert!(known.contains_key("other") && known.len() == 1, "{again}");
+    eventually("the domain is back", || (envoy.count("shop", &[("user", "bob")], 9) < 9).then_some(()));
+}
+
+#[test]
+#[cfg_attr(not(go_control_plane), ignore = "needs LEASEWAY_TEST_GO_CONTROL_PLANE")]
 fn a_go_control_plane_is_verified_by_its_own_ca() {
     let server = server();
     let (authority, others) = (Authority::with_node_and_alice(), Authority::new("another"));
@@ -79,7 +112,8 @@ fn a_go_control_plane_is_verified_by_its_own_ca() {
     let address = format!("https://localhost:{}", control_plane.address.port());
     let wrong = gateway(&server, &address, &["--rls-xds-ca", &text(&others.path("ca.pem"))]);
     eventually("the log has the reason", || {
-        wrong.log().contains("not issued by a CA that is trusted here").then_some(())
+        let says = "not issued by a CA that is trusted here: pass the file of its CA with --rls-xds-ca";
+        wrong.log().contains(says).then_some(())
     });
     assert!(wrong.log().contains("there are no rules yet, retrying in"), "{}", wrong.log());
     let gateway = gateway(&server, &address, &["--rls-xds-ca", &text(&authority.path("ca.pem"))]);

@@ -73,6 +73,41 @@ fn acquire_beyond_the_limit_returns_429_with_ratelimit_headers() {
 }
 
 #[test]
+fn several_limits_are_reserved_together_and_settled_by_limit() {
+    let templates = [Template::fair("small", 4.0), Template::fair("*", 0.1)];
+    let server = Server::with_config(&ConfigFile::new(&config::text(&templates)));
+    // Saved permits hardly change: 0.1 per second for an hour.
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &["--window", "big=360/3600"]);
+    let reserve = |big: u32, small: u32, wait: f64| {
+        let limits = json!([{ "resource": "big", "permits": big }, { "resource": "small", "permits": small }]);
+        gateway.ask("POST", "/v1/reservations", &json!({ "limits": limits, "wait": wait }))
+    };
+    let remaining = || gateway.ask("GET", "/v1/resources/big", &Value::Null).json()["remaining"].as_f64().unwrap();
+    let reserved = reserve(200, 1, 5.0);
+    assert_eq!(reserved.status, 201, "{reserved:?}");
+    assert_eq!(
+        (&reserved.json()["limits"][0]["permits"], &reserved.json()["limits"][1]["permits"]),
+        (&json!(200), &json!(1))
+    );
+    let before = remaining();
+    let refused = reserve(300, 1, 0.0);
+    assert_eq!((refused.status, refused.problem().0), (429, "over_limit".to_owned()), "{refused:?}");
+    let settle = reserved.header("location").unwrap().to_owned();
+    assert!(settle.ends_with("/settle_all"));
+    let one = gateway.ask("POST", &settle.replace("_all", ""), &json!({ "used": 1 }));
+    assert_eq!((one.status, one.problem().0), (400, "bad_value".to_owned()), "{one:?}");
+    let few = gateway.ask("POST", &settle, &json!({ "limits": [{ "used": 1 }] }));
+    assert!(few.problem().1.contains("is of 2 limits, but `limits` has 1"), "{few:?}");
+    let settled = gateway.ask("POST", &settle, &json!({ "limits": [{ "used": 150 }, { "used": 1 }] }));
+    assert_eq!(settled.status, 200, "{settled:?}");
+    let big = json!({ "resource": "big", "reserved": 200, "used": 150, "debt": 0 });
+    assert_eq!(settled.json()["limits"][0], big);
+    assert!(remaining() >= before + 50.0, "{before}, then {}", remaining());
+    let again = gateway.ask("POST", &settle, &json!({ "limits": [{ "used": 1 }, { "used": 1 }] }));
+    assert_eq!((again.status, again.problem().0), (404, "no_such_reservation".to_owned()), "{again:?}");
+}
+
+#[test]
 fn permits_of_several_limits_are_taken_together_or_not_at_all() {
     let templates = [Template::fair("small", 4.0), Template::fair("*", 0.1)];
     let server = Server::with_config(&ConfigFile::new(&config::text(&templates)));

@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 use crate::harness::{
     bearer::TokenFiles,
     config::{ConfigFile, Template},
-    http::Connection,
+    control_plane::{ControlPlane, Service},
+    http::{self, Connection},
     peers::channel,
     rls::{Answered as _, RlsCaller, descriptor, request},
     server::{ANYWHERE, Server},
+    wait::eventually,
 };
 
 #[test]
@@ -29,6 +31,20 @@ fn an_in_process_gateway_serves_http_and_rls_with_its_own_leases() {
     assert_eq!(status["resources"][0]["holder"][0]["id"], "a:gateway", "{status}");
     let metrics = Connection::open(server.gateway("HTTP")).request("GET", "/metrics", &Value::Null);
     assert!(metrics.body.contains("leaseway_gateway_resources_opened_total 2"), "{}", metrics.body);
+}
+
+#[test]
+fn a_server_is_not_ready_before_its_gateway_has_rules() {
+    let control_plane = ControlPlane::start(Service::Aggregated);
+    let address = control_plane.address.to_string();
+    let server = Server::with_flags(&["--gateway-rls", ANYWHERE, "--rls-xds", &address]);
+    let early = http::get(server.http(), "/readyz");
+    assert_eq!(
+        (early.status, &*early.body),
+        (503, "not ready: waiting for the first rules from the xDS control plane\n")
+    );
+    control_plane.set("1", &[]);
+    eventually("the server is ready", || (http::get(server.http(), "/readyz").status == 200).then_some(()));
 }
 
 #[test]

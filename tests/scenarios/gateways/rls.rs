@@ -1,13 +1,16 @@
 //! A gateway that decides about each request (RLS), like envoyproxy/ratelimit.
 
-use leaseway_proto::envoy::ratelimit::{RateLimitDescriptor, rate_limit_response::rate_limit::Unit};
+use leaseway_proto::envoy::ratelimit::{
+    RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride, rate_limit_response::rate_limit::Unit,
+};
+use tonic::Code;
 
 use crate::harness::{
     config::{ConfigFile, Template},
     gateway::Gateway,
     rls::{Answered as _, Entries, descriptor, request},
     server::Server,
-    wait::eventually,
+    wait::{block_on, eventually},
 };
 
 /// Five permits per day, as a rate per second.
@@ -140,4 +143,125 @@ fn without_a_cluster_the_flag_decides_whether_requests_pass() {
             "{metrics}"
         );
     }
+}
+
+fn with_limit(entries: Entries<'_>, requests_per_unit: u32, unit: i32) -> RateLimitDescriptor {
+    RateLimitDescriptor { limit: Some(RateLimitOverride { requests_per_unit, unit }), ..descriptor(entries) }
+}
+
+#[test]
+fn a_limit_in_a_request_is_counted_apart() {
+    let own = "shop/~limit=3-per-day*";
+    let server =
+        Server::with_config(&ConfigFile::of(&[Template::fair(own, 3.0 / 86_400.0), Template::fair("*", FIVE)]));
+    let gateway = gateway(&server, &rules(), &[]);
+    let envoy = gateway.caller();
+    let day = Unit::Day.into();
+    let passes = |descriptor| envoy.ask(request("shop", &[descriptor])).passes();
+    let three = (0..9).filter(|_| passes(with_limit(ANN, 3, day))).count();
+    assert_eq!((three, envoy.count("shop", ANN, 9)), (3, 5), "the limit of the rule is not used");
+    let other = with_limit(&[("no", "rule"), ("for", "it")], 3, day);
+    assert_eq!((0..9).filter(|_| passes(other.clone())).count(), 3);
+    let answer = envoy.ask(request("shop", &[with_limit(&[("user", "root")], 3, day)]));
+    let limit = answer.statuses[0].current_limit.as_ref().expect("its own limit");
+    assert_eq!((limit.requests_per_unit, limit.unit(), answer.statuses[0].limit_remaining), (3, Unit::Day, 2));
+    assert!(!passes(with_limit(ANN, 0, day)), "0 lets nothing pass");
+    let unknown = request("shop", &[descriptor(ANN), with_limit(ANN, 3, 0)]);
+    let refused = block_on(envoy.should_rate_limit(unknown)).expect_err("no unit");
+    assert!(refused.code() == Code::InvalidArgument && refused.message().contains("`descriptors[1].limit.unit`"));
+    let templates = gateway.page("/rlconfig/resources");
+    assert!(templates.contains("- identifier_glob: \"shop/~limit=3-per-day*\""), "{templates}");
+}
+
+#[test]
+fn a_request_is_refused_if_all_its_quotas_are_over() {
+    let server = server(FIVE);
+    let rules = ConfigFile::new(
+        "domain: shop
+descriptors:
+- {key: own, quota_mode: true, metadata: {pays: own, of: {one: 1}}, rate_limit: {unit: day, requests_per_unit: 5}}
+- {key: pool, quota_mode: true, metadata: {pays: pool, of: {two: 2}}, rate_limit: {unit: day, requests_per_unit: 5}}
+- {key: user, rate_limit: {unit: day, requests_per_unit: 5}}
+",
+    );
+    let gateway = gateway(&server, &rules, &["--rls-dynamic-metadata"]);
+    let envoy = gateway.caller();
+    let of_both = request("shop", &[descriptor(&[("own", "x")]), descriptor(&[("pool", "all")])]);
+    assert_eq!(envoy.count("shop", &[("own", "x")], 9), 5, "one quota is a limit");
+    let paid = envoy.ask(of_both.clone());
+    assert_eq!((paid.passes(), paid.all_pass()), (true, vec![false, true]), "the other has some left");
+    let metadata = format!("{:?}", paid.dynamic_metadata.as_ref().expect("asked for").fields["metadata"]);
+    assert!(metadata.contains("\"pool\"") && metadata.contains("two") && !metadata.contains("own"), "{metadata}");
+    assert_eq!((0..9).filter(|_| envoy.ask(of_both.clone()).passes()).count(), 4, "until both are over");
+    let with_user = [&of_both.descriptors[..], &[descriptor(ANN)]].concat();
+    assert!(!envoy.ask(request("shop", &with_user)).passes());
+    assert_eq!(envoy.count("shop", ANN, 9), 5, "the refused request took nothing");
+    assert!(!envoy.ask(request("shop", &[descriptor(&[("own", "y")]), descriptor(ANN)])).passes(), "a limit refuses");
+}
+
+#[test]
+fn flags_add_headers_and_let_everything_pass() {
+    let server = server(FIVE);
+    let names = "--rls-headers=X-Limit,X-Left,X-Reset";
+    let gateway = gateway(&server, &rules(), &[names, "--rls-shadow-mode"]);
+    let envoy = gateway.caller();
+    let both = request("shop", &[descriptor(&[("user", "bob")]), descriptor(ANN)]);
+    let headers = || {
+        let answer = envoy.ask(both.clone());
+        assert!(answer.passes() && answer.dynamic_metadata.is_none(), "{answer:?}");
+        let told = answer.response_headers_to_add.iter().map(|header| (header.key.clone(), header.value.clone()));
+        (answer.all_pass(), told.collect::<Vec<_>>())
+    };
+    let told = |left: &str| [("X-Limit", "5"), ("X-Left", left)].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let (passes, first) = headers();
+    assert_eq!((passes, &first[..2]), (vec![true; 2], &told("4")[..]));
+    assert!(first[2].0 == "X-Reset" && (1..=17_280).contains(&first[2].1.parse().unwrap()), "{first:?}");
+    assert_eq!(envoy.count("shop", ANN, 9), 9, "all pass");
+    let (passes, last) = headers();
+    assert_eq!((passes, &last[..2]), (vec![true, false], &told("0")[..]), "the one that is over");
+    let metrics = gateway.metrics();
+    assert!(metrics.contains("leaseway_rls_requests_total{domain=\"shop\",result=\"shadow\"}"), "{metrics}");
+}
+
+#[test]
+fn metrics_are_by_value_if_the_rules_ask_for_that() {
+    let server = server(FIVE);
+    let rules = ConfigFile::new(
+        "domain: shop
+descriptors: [{key: user, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 5}}]
+",
+    );
+    let gateway = gateway(&server, &rules, &[]);
+    assert_eq!(gateway.caller().count("shop", ANN, 9), 5);
+    let metrics = gateway.metrics();
+    let line = "leaseway_rls_decisions_total{rule=\"shop.user_ann\",result=\"over_limit\"} 4";
+    assert!(metrics.contains(line), "{metrics}");
+}
+
+#[test]
+fn a_request_holds_an_estimate_and_its_real_cost_settles_it() {
+    let server = server(FIVE);
+    let gateway = gateway(&server, &rules(), &["--rls-dynamic-metadata"]);
+    let envoy = gateway.caller();
+    let asks = |hits: u64, settles: Option<&str>| {
+        let entries = [ANN, &settles.map(|held| ("leaseway.settle", held)).into_iter().collect::<Vec<_>>()].concat();
+        let asked = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&entries) };
+        envoy.ask(request("shop", &[descriptor(&[("other", "x")]), asked]))
+    };
+    let held = asks(4, None);
+    let metadata = format!("{:?}", held.dynamic_metadata.as_ref().expect("asked for").fields["held"]);
+    assert!(held.passes() && metadata.contains("\"1\": Value") && metadata.contains("\"4\""), "{metadata}");
+    let refused = asks(2, None);
+    assert!(!refused.passes() && !refused.dynamic_metadata.unwrap().fields.contains_key("held"));
+    let settled = asks(1, Some("4"));
+    assert_eq!((settled.passes(), settled.statuses[1].limit_remaining), (true, 4), "three are given back");
+    assert!(asks(1, None).passes());
+    let settled = asks(3, Some("1"));
+    assert_eq!((settled.passes(), settled.statuses[1].limit_remaining), (true, 1), "two more were used");
+    assert!(asks(1, None).passes() && !asks(1, None).passes());
+    assert!(asks(9, Some("1")).passes(), "an end is never refused");
+    assert!(!asks(1, None).passes() && asks(0, Some("8")).passes(), "the debt is paid back");
+    let wrong = RateLimitDescriptor { ..descriptor(&[("user", "ann"), ("leaseway.settle", "many")]) };
+    let wrong = block_on(envoy.should_rate_limit(request("shop", &[wrong]))).expect_err("not a number");
+    assert!(wrong.message().contains("`descriptors[0].entries[1].value`: `leaseway.settle` needs"), "{wrong:?}");
 }

@@ -56,7 +56,10 @@ fn rules_follow_the_control_plane_and_the_last_good_ones_stay() {
     assert_eq!(envoy.count("shop", ANN, 10), 5);
     eventually("the gateway is healthy", || (health(&gateway) == ServingStatus::Serving).then_some(()));
     assert!(gateway.page("/readyz").starts_with("ready"), "{}", gateway.page("/readyz"));
-    assert_eq!(gateway.page("/rlconfig"), "shop.user: unit=DAY requests_per_unit=5, shadow_mode: false\n");
+    assert_eq!(
+        gateway.page("/rlconfig"),
+        "shop.user: unit=DAY requests_per_unit=5, shadow_mode: false, quota_mode: false\n"
+    );
     assert!(gateway.page("/rlconfig/resources").contains("- identifier_glob: \"shop/user=*\""));
 
     let fortnight = RateLimitPolicy { unit: 14, ..five_per_day() };

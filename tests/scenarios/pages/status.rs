@@ -210,7 +210,9 @@ fn every_answer_has_exactly_the_documented_fields() {
         let (path, text) = section.split_once('`').unwrap();
         let documented: BTreeSet<String> = text
             .lines()
-            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .filter(|line| line.starts_with("| `"))
+            .filter_map(|line| line.split(" |").next())
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
             .filter(|name| !name.starts_with('?'))
             .map(str::to_owned)
             .collect();

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use leaseway_core::types::escaped;
-use leaseway_proto::admin::{DueChange, Forecast, PlanConfigRequest, PlanConfigResponse, ResourcePlan, SettingChange};
+use leaseway_proto::admin::{
+    DueChange, Forecast, GroupChange, PlanConfigRequest, PlanConfigResponse, ResourcePlan, SettingChange,
+};
 use leaseway_server::config::Loaded;
 use serde_json::{Value, json};
 
@@ -162,6 +164,9 @@ fn print_resource(plan: &ResourcePlan) -> Outcome {
     for sentence in &forecast.sentences {
         print(format_args!("  {sentence}"))?;
     }
+    if !forecast.group.is_empty() {
+        print(table(&["  GROUP", "WANTS", "DUE NOW", "DUE THEN"], forecast.group.iter().map(group_row)))?;
+    }
     if forecast.change.is_empty() {
         return Ok(());
     }
@@ -169,6 +174,11 @@ fn print_resource(plan: &ResourcePlan) -> Outcome {
     print(table(&heading, forecast.change.iter().map(holder_row)))?;
     let more = (forecast.gaining + forecast.losing).saturating_sub(forecast.change.len() as u64);
     if more > 0 { print(format_args!("  ... and {} more; --holders shows more", clients(more))) } else { Ok(()) }
+}
+
+fn group_row(group: &GroupChange) -> Vec<String> {
+    let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), number);
+    vec![format!("  {}", group.path), number(group.wants), share(group.before), share(group.after)]
 }
 
 fn holder_row(holder: &DueChange) -> Vec<String> {
@@ -196,8 +206,10 @@ fn as_json(plan: &PlanConfigResponse) -> Value {
             "held": holder.held, "due_before": holder.before, "due_after": holder.after,
         })
     };
+    let group = |group: &GroupChange| json!({ "path": group.path, "wants": group.wants, "due_before": group.before, "due_after": group.after });
     let forecast = |forecast: &Forecast| {
         json!({
+            "groups": forecast.group.iter().map(group).collect::<Vec<_>>(),
             "capacity_before": forecast.capacity_before, "capacity_after": forecast.capacity_after,
             "holders": forecast.holders, "subclients": forecast.subclients, "wants": forecast.wants,
             "held": forecast.held, "due_before": forecast.due_before, "due_after": forecast.due_after,

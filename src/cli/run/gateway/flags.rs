@@ -8,7 +8,7 @@ use leaseway_client::{Files, Transport, Window};
 use leaseway_core::types::{Glob, Millis, PrincipalShare};
 use leaseway_gateway::lease_table::{LeaseTableOptions, WithoutLease};
 use leaseway_gateway::rlqs::{RlqsOptions, quotas::QuotaSettings};
-use leaseway_gateway::{DeclareOptions, HttpOptions, LongWindow, Options, RlsOptions};
+use leaseway_gateway::{AnswerOptions, DeclareOptions, HeaderNames, HttpOptions, LongWindow, Options, RlsOptions};
 use leaseway_server::ListenOption;
 
 use crate::error::CliError;
@@ -43,6 +43,8 @@ pub(crate) struct GatewayFlags {
     leases: LeaseFlags,
     #[command(flatten)]
     quotas: QuotaFlags,
+    #[command(flatten)]
+    rls: RlsFlags,
     #[command(flatten)]
     xds: XdsFlags,
 }
@@ -80,12 +82,15 @@ impl GatewayFlags {
     /// Reads the rules. `files` are the certificate for a control plane, and its CA unless the flags have another. Must
     /// be called within a tokio runtime.
     pub(crate) fn options(self, cluster: Cluster, listen: GatewayListen, files: Files) -> Result<Options, CliError> {
-        let GatewayFlags { ratelimit_config, declare: _, window, max_reservations, leases, quotas, xds } = self;
-        let rls = match (listen.rls, xds.options(files)?) {
+        let GatewayFlags { ratelimit_config, declare: _, window, max_reservations, leases, quotas, rls, xds } = self;
+        let RlsFlags { rls_merge_domains: merge, .. } = rls;
+        let answers = rls.answers();
+        let rls = match (listen.rls, xds.options(files, merge)?) {
             (None, _) => None,
             (Some(listen), Some(xds)) => Some(RlsOptions::subscribe(listen, xds)),
-            (Some(listen), None) => Some(RlsOptions::read(listen, &ratelimit_config)?),
+            (Some(listen), None) => Some(RlsOptions::read(listen, &ratelimit_config, merge)?),
         };
+        let rls = rls.map(|rls| rls.answering(answers));
         let rls = match cluster.declare {
             Some(declare) => rls.map(|rls| rls.declaring(declare)),
             None => rls,
@@ -157,6 +162,63 @@ enum WithoutLeaseFlag {
     Allow,
     /// Deny requests as over the limit
     Deny,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Envoy's rate limit service (RLS)")]
+struct RlsFlags {
+    /// Accept several rule files, or resources of a control plane, for one domain. Together they must be valid
+    #[arg(long, requires = "gateway_rls")]
+    rls_merge_domains: bool,
+    /// Let all requests pass, and count those that would be refused as `shadow`
+    #[arg(long, requires = "gateway_rls")]
+    rls_shadow_mode: bool,
+    /// Treat all rules as if they had `quota_mode`: a request is refused only if all its limits refuse it
+    #[arg(long, requires = "gateway_rls")]
+    rls_quota_mode: bool,
+    /// Add headers to responses: limit, remaining requests and seconds until the reset, of the limit that is closest
+    /// [without names: RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset]
+    #[arg(
+        long,
+        value_name = "LIMIT,REMAINING,RESET",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_parser = header_names,
+        requires = "gateway_rls"
+    )]
+    rls_headers: Option<HeaderNames>,
+    /// Send dynamic metadata with each answer: domain, descriptors, and the `metadata` of the rules that let it pass
+    #[arg(long, requires = "gateway_rls")]
+    rls_dynamic_metadata: bool,
+}
+
+impl RlsFlags {
+    fn answers(self) -> AnswerOptions {
+        AnswerOptions {
+            shadow_mode: self.rls_shadow_mode,
+            quota_mode: self.rls_quota_mode,
+            headers: self.rls_headers,
+            dynamic_metadata: self.rls_dynamic_metadata,
+        }
+    }
+}
+
+/// Three names, or none for the defaults.
+fn header_names(text: &str) -> Result<HeaderNames, String> {
+    if text.is_empty() {
+        return Ok(HeaderNames::default());
+    }
+    let is_name = |name: &&str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    };
+    let names: Vec<&str> = text.split(',').filter(is_name).collect();
+    match names[..] {
+        [limit, remaining, reset] if text.split(',').count() == 3 => {
+            Ok(HeaderNames { limit: limit.into(), remaining: remaining.into(), reset: reset.into() })
+        }
+        _ => Err("expected three names of headers, such as X-Limit,X-Remaining,X-Reset".to_owned()),
+    }
 }
 
 #[derive(Args)]

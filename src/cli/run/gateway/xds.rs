@@ -6,7 +6,7 @@ use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_client::endpoint::{BadEndpoint, Endpoint, Scheme};
 use leaseway_client::transport::is_loopback;
 use leaseway_client::{ClientTls, Credentials, Files, Token, Transport, endpoint};
-use leaseway_gateway::XdsOptions;
+use leaseway_gateway::{XdsOptions, XdsVariant};
 
 use crate::error::CliError;
 
@@ -21,6 +21,9 @@ pub(crate) struct XdsFlags {
     /// while it is away. Before the first rules arrive, requests fail and /readyz answers 503
     #[arg(long, value_name = "HOST:PORT", value_parser = address, requires = "gateway_rls")]
     rls_xds: Option<Endpoint>,
+    /// How the control plane sends the rules
+    #[arg(long, value_name = "VARIANT", value_enum, default_value = "sotw", requires = "rls_xds")]
+    rls_xds_variant: VariantFlag,
     /// Node id, by which the control plane chooses the rules
     #[arg(
         long,
@@ -41,9 +44,17 @@ pub(crate) struct XdsFlags {
     rls_xds_token_file: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum VariantFlag {
+    /// All rules in each response (state of the world)
+    Sotw,
+    /// The rules that have changed; needs ADS
+    Delta,
+}
+
 impl XdsFlags {
     /// The control plane, if one is configured. The gateway presents the certificate in `files`.
-    pub(crate) fn options(self, files: Files) -> Result<Option<XdsOptions>, CliError> {
+    pub(crate) fn options(self, files: Files, merge_domains: bool) -> Result<Option<XdsOptions>, CliError> {
         let Some(Endpoint { address, scheme }) = self.rls_xds else { return Ok(None) };
         let files = Files { ca: self.rls_xds_ca.clone().or(files.ca), ..files };
         let over_tls = match scheme {
@@ -69,7 +80,11 @@ impl XdsFlags {
             transport = transport.with_token(Token::file(file)?);
         }
         let (node, metadata) = (self.rls_xds_node, self.rls_xds_metadata);
-        Ok(Some(XdsOptions { address, transport, node, metadata }))
+        let variant = match self.rls_xds_variant {
+            VariantFlag::Sotw => XdsVariant::StateOfTheWorld,
+            VariantFlag::Delta => XdsVariant::Delta,
+        };
+        Ok(Some(XdsOptions { address, transport, node, metadata, merge_domains, variant }))
     }
 }
 
@@ -99,7 +114,7 @@ mod tests {
     fn options(arguments: &[&str], files: Files) -> Result<Option<XdsOptions>, String> {
         let all = [&["test", "--gateway_rls", "x"], arguments].concat();
         let flags = Flags::try_parse_from(all).map_err(|error| error.to_string())?;
-        flags.xds.options(files).map_err(|error| error.to_string())
+        flags.xds.options(files, false).map_err(|error| error.to_string())
     }
 
     #[test]

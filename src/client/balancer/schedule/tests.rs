@@ -210,11 +210,13 @@ impl Pair {
         let accept = |index: usize| mask >> (index % 64) & 1 == 1;
         let mut asked = Vec::new();
         let members = &self.members;
+        let index = |member| members.iter().position(|known| *known == member).expect("it was added");
+        let next = self.ours.peek_where(|member| accept(index(member)));
         let picked = self.ours.pick_where(|member| {
-            let index = members.iter().position(|known| *known == member).expect("it was added");
-            asked.push(index);
-            accept(index)
+            asked.push(index(member));
+            accept(index(member))
         });
+        assert_eq!(next, picked);
         assert_eq!((asked, picked.map(|member| self.index(member))), self.naive.pick_where(accept));
     }
 

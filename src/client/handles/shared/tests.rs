@@ -58,14 +58,14 @@ fn given(id: &str, capacity: f64) -> GrantedLease {
 fn asked(outgoing: &Outgoing<Wants>) -> Vec<Wants> {
     match &outgoing.body {
         Body::Ask(asks) => asks.iter().map(|ask| ask.demand).collect(),
-        Body::Release(_) => panic!("a release"),
+        Body::Release(_) | Body::Stream(_) => panic!("no request for capacity"),
     }
 }
 
 fn released(step: &NextStep) -> Vec<String> {
     match step.outgoing.as_ref().map(|outgoing| &outgoing.body) {
         Some(Body::Release(releases)) => releases.iter().map(|release| release.id.to_string()).collect(),
-        Some(Body::Ask(_)) => panic!("a request for capacity"),
+        Some(Body::Ask(_) | Body::Stream(_)) => panic!("a request for capacity"),
         None => Vec::new(),
     }
 }
@@ -74,7 +74,7 @@ fn answer(shared: &Shared, capacity: f64) -> Outgoing<Wants> {
     let outgoing = shared.step().outgoing.expect("something to send");
     let given = match &outgoing.body {
         Body::Ask(asks) => asks.iter().map(|ask| given(&ask.id, capacity)).collect(),
-        Body::Release(_) => Vec::new(),
+        Body::Release(_) | Body::Stream(_) => Vec::new(),
     };
     shared.finish_request(|session, now| _ = session.answered(now, outgoing.number, given), None);
     outgoing

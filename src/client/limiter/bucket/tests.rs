@@ -18,6 +18,17 @@ fn drain(bucket: &mut Bucket, now: Nanos) -> u64 {
 }
 
 #[test]
+fn a_whole_limit_per_window_is_not_rounded_down() {
+    for seconds in [1, 60, 3_600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400] {
+        for limit in 1..=3_000 {
+            let capacity = Capacity::of(f64::from(limit) / seconds as f64);
+            let permits = Burst::Window(Duration::from_secs(seconds)).permits(capacity);
+            assert_eq!(permits, f64::from(limit), "{limit} in {seconds} s");
+        }
+    }
+}
+
+#[test]
 fn the_wait_is_exact_to_the_nanosecond() {
     for capacity in [0.1, 0.3, 1.0, 7.0, 333.3, 1e6] {
         let mut bucket = bucket(Burst::Smooth, capacity);

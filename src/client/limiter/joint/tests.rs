@@ -64,7 +64,7 @@ fn claims_of_one_limit_add_up() {
 #[test]
 fn a_claim_that_is_not_binding_refuses_nothing_and_a_veto_everything() {
     let mut buckets = [bucket(10.0, 1.0), bucket(10.0, 1.0)];
-    let on_trial = |n| Claim { is_binding: false, ..Claim::of(n) };
+    let on_trial = |n| Claim { binding: Binding::Never, ..Claim::of(n) };
     assert!(!decide_all(&mut buckets, 2 * SECOND, &mut [Claim::of(1), on_trial(1)], true));
     assert_eq!(available(&mut buckets, 2 * SECOND), [2, 2]);
     let mut claims = [Claim::of(1), on_trial(3)];
@@ -74,6 +74,17 @@ fn a_claim_that_is_not_binding_refuses_nothing_and_a_veto_everything() {
     let only_checks = Claim { takes: 0, ..Claim::of(2) };
     assert!(decide_all(&mut buckets, 2 * SECOND, &mut [Claim::of(1), only_checks], false));
     assert_eq!(available(&mut buckets, 2 * SECOND), [0, 2]);
+}
+
+#[test]
+fn one_of_several_claims_is_enough() {
+    let mut buckets = [bucket(10.0, 1.0), bucket(10.0, 1.0), bucket(10.0, 1.0)];
+    let one_of = |n| Claim { binding: Binding::OneOf, ..Claim::of(n) };
+    let mut claims = [Claim::of(1), one_of(3), one_of(2)];
+    assert!(decide_all(&mut buckets, 2 * SECOND, &mut claims, false));
+    assert_eq!((available(&mut buckets, 2 * SECOND), claims[1].outcome.is_err()), (vec![1, 2, 0], true));
+    assert!(!decide_all(&mut buckets, 2 * SECOND, &mut [Claim::of(1), one_of(3), one_of(1)], false));
+    assert_eq!(available(&mut buckets, 2 * SECOND), [1, 2, 0], "nothing is taken");
 }
 
 proptest! {

@@ -66,8 +66,8 @@ pub enum LimiterRef<'a> {
     Gauge(&'a GaugeLimiter),
 }
 
-/// Several limiters with a number of permits of each, taken all at once or not at all: see the
-/// [module documentation](super). Clones share the limiters.
+/// Several limiters with a number of permits of each, taken all at once or not at all. Callers are served first come,
+/// first served, and hold no permit while they wait. Clones share the limiters.
 ///
 /// A limiter may be named several times; the numbers add up, to at most [`u32::MAX`]. One with 0 permits is not waited
 /// for.

@@ -192,15 +192,18 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             drops_late: true,
             is_gateway: false,
             instance: None,
+            groups: Vec::new(),
             news: None,
             spent: None,
             charged_to: core::types::ChargedTo::default(),
         }),
+        Body::Stream(_) => panic!("no server offers streams"),
         Body::Release(releases) => Request::Release(core::resource::Release {
             kind: HolderKind::Client,
             id: holder,
             token: releases[0].token.and_then(Token::new),
             instance: None,
+            spent: None,
         }),
     }
 }

@@ -109,6 +109,7 @@ proptest! {
                         named = asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.has?.end))).collect();
                         asks.len()
                     }
+                    Body::Stream(_) => panic!("no server offers streams"),
                     Body::Release(releases) => {
                         named.clear();
                         releases.len()
@@ -163,6 +164,7 @@ proptest! {
                         let given = asks.iter().map(|ask| given(&ask.id, 1.0, n as u64 + 1)).collect();
                         session.answered(now, outgoing.number, given);
                     }
+                    Body::Stream(_) => panic!("no server offers streams"),
                     Body::Release(_) if answered => _ = session.answered(now, outgoing.number, vec![]),
                     Body::Release(_) => _ = session.failed(now, outgoing.number),
                 }

@@ -96,11 +96,11 @@ impl Priorities {
     }
 
     /// See [`slices`].
-    pub(super) fn summarize(&self, claims: &Index) -> Claims {
+    pub(super) fn summarize(&self, claims: &Index, most: usize) -> Claims {
         if let Some(index) = &self.index {
-            return slices::summarize(index);
+            return slices::summarize(index, most);
         }
-        let mut summary = slices::summarize(claims);
+        let mut summary = slices::summarize(claims, most);
         summary.iter_mut().for_each(|claim| claim.priority = self.only);
         summary
     }

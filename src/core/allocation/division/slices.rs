@@ -12,7 +12,7 @@
 //! there are [`MAX_CELLS`], and only those are merged. With no more distinct wants than that, the result is the same as
 //! merging single claims.
 //!
-//! A parent refuses a request with too many claims, so there are never more slices than [`MAX_SLICES`]. The more
+//! A parent refuses a request with too many claims, so there are never more slices than [`MAX_SLICES`](crate::types::MAX_SLICES). The more
 //! priorities, the fewer slices each gets. If there are too many priorities, the lowest ones are merged and reported as
 //! the lowest of them, so a node never claims a higher priority than its clients have. The node divides among these
 //! clients by their own priorities.
@@ -20,18 +20,18 @@
 use std::{cmp::Ordering, collections::BinaryHeap};
 
 use super::index::{ClaimKey, Index, Totals};
-use crate::types::{Claim, Claims, MAX_SLICES};
+use crate::types::{Claim, Claims};
 
 /// Maximum number of slices of one band.
 const MAX_SLICES_OF_BAND: usize = 64;
 /// The number of cells of a band before merging.
 const MAX_CELLS: usize = 512;
 
-/// The claims of all bands, ordered by band and then by wants.
-pub(super) fn summarize(index: &Index) -> Claims {
-    let bands = highest_bands(index);
+/// The claims of all bands in at most `most` slices, ordered by band and then by wants.
+pub(super) fn summarize(index: &Index, most: usize) -> Claims {
+    let bands = highest_bands(index, most);
     let Some((lowest, above)) = bands.split_first() else { return Claims::new() };
-    let most = MAX_SLICES_OF_BAND.min(MAX_SLICES / bands.len());
+    let most = MAX_SLICES_OF_BAND.min(most / bands.len());
     let mut summary = match index.first_from(ClaimKey::START).map(ClaimKey::band) {
         Some(further) if further < *lowest => {
             Claims::from_iter([claim(further, &index.before(ClaimKey::band_end(*lowest)))])
@@ -43,10 +43,10 @@ pub(super) fn summarize(index: &Index) -> Claims {
 }
 
 /// In ascending order.
-fn highest_bands(index: &Index) -> Vec<i16> {
+fn highest_bands(index: &Index, most: usize) -> Vec<i16> {
     let mut bands = Vec::new();
     let mut end = ClaimKey::END;
-    while bands.len() < MAX_SLICES
+    while bands.len() < most
         && let Some(key) = index.last_before(end)
     {
         bands.push(key.band());

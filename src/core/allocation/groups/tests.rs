@@ -1,6 +1,6 @@
 //! Compares the division between groups with the plainest nested division, in exact fractions.
 
-mod oracle;
+pub(crate) mod oracle;
 
 use proptest::prelude::*;
 
@@ -14,27 +14,27 @@ use crate::{
 
 /// A rule as drawn: pattern, weight, minimum, maximum beyond it, and whether the minimum is lent.
 #[derive(Debug, Clone)]
-pub(super) struct DrawnRule {
-    pub(super) pattern: String,
-    pub(super) weight: u32,
-    pub(super) min: f64,
-    pub(super) max: Option<f64>,
-    pub(super) lends: bool,
+pub(crate) struct DrawnRule {
+    pub(crate) pattern: String,
+    pub(crate) weight: u32,
+    pub(crate) min: f64,
+    pub(crate) max: Option<f64>,
+    pub(crate) lends: bool,
 }
 
 /// Everything that a division depends on.
 #[derive(Debug, Clone)]
-pub(super) struct Case {
-    pub(super) kind: AlgorithmKind,
-    pub(super) priority: Priority,
-    pub(super) levels: usize,
-    pub(super) capacity: f64,
-    pub(super) groups: Vec<DrawnRule>,
-    pub(super) clients: Vec<Client>,
-    pub(super) client_rules: Vec<DrawnRule>,
+pub(crate) struct Case {
+    pub(crate) kind: AlgorithmKind,
+    pub(crate) priority: Priority,
+    pub(crate) levels: usize,
+    pub(crate) capacity: f64,
+    pub(crate) groups: Vec<DrawnRule>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) client_rules: Vec<DrawnRule>,
 }
 
-const PATTERNS: [&str; 4] = ["{a}", "{a}/{b}", "{a}/{b}/{c}", "{a}/{b}/{c}/{d}"];
+pub(crate) const PATTERNS: [&str; 4] = ["{a}", "{a}/{b}", "{a}/{b}/{c}", "{a}/{b}/{c}/{d}"];
 
 fn drawn_rule(pattern: impl Strategy<Value = String>) -> impl Strategy<Value = DrawnRule> {
     let min = prop_oneof![2 => Just(0.0), 2 => (0..400u32).prop_map(|n| f64::from(n) / 8.0)];
@@ -52,7 +52,7 @@ fn name() -> impl Strategy<Value = String> {
     "[a-d]"
 }
 
-fn case() -> impl Strategy<Value = Case> {
+pub(crate) fn case() -> impl Strategy<Value = Case> {
     (1..=4usize).prop_flat_map(|levels| {
         let path = proptest::collection::vec(name(), levels).prop_map(|names| names.join("/"));
         let part = prop_oneof![3 => name(), 1 => Just("*".to_owned())];
@@ -95,7 +95,12 @@ fn limits(rule: &DrawnRule) -> ClientRule {
 }
 
 fn settings(case: &Case) -> Settings {
-    let mut groups = GroupSettings::new(GroupPattern::new(PATTERNS[case.levels - 1]).expect("a valid pattern"));
+    settings_with(case, PATTERNS[case.levels - 1])
+}
+
+/// The settings of a case if the groups of a client follow from its id by this pattern.
+pub(crate) fn settings_with(case: &Case, pattern: &str) -> Settings {
+    let mut groups = GroupSettings::new(GroupPattern::new(pattern).expect("a valid pattern"));
     for rule in &case.groups {
         assert!(groups.push(GroupRule { limits: limits(rule), lends: rule.lends }));
     }
@@ -111,7 +116,7 @@ fn claim(client: &Client) -> Claim {
 }
 
 fn divided(case: &Case) -> Box<Groups> {
-    let mut groups = Groups::new(&settings(case)).expect("there are groups");
+    let mut groups = Groups::new(&settings(case), false, NodeClaims::default()).expect("there are groups");
     for (slot, client) in case.clients.iter().enumerate() {
         groups.join(slot as u32, HolderKind::Client, &client.id);
         groups.change(slot as u32, &[], &[claim(client)]);

@@ -1,10 +1,12 @@
 //! The packed form of a ledger with few holders: the records alone. Sums, table and queue follow from them. Change
 //! counters start again, because only watch lists and rotations compare them.
 
-use super::{HolderMode, Ledger, NOT_QUEUED, TableEntry, records::Records};
+use std::num::NonZeroU32;
+
+use super::{Asked, HolderMode, Ledger, NOT_QUEUED, TableEntry, bucket_of, records::Records};
 use crate::{
-    lease::ledger::Holder,
-    types::{Principal, Sum, Token, further},
+    lease::ledger::{BUCKET_MS, Holder},
+    types::{HolderKind, Millis, Principal, Sum, Token, further},
 };
 
 /// Maximum number of records of a packed ledger: eight holders, and the inherited leases. With more, a resource would
@@ -19,6 +21,51 @@ pub(crate) struct PackedLedger {
     /// The principal of each record, if they differ.
     principals: Option<Box<Vec<Principal>>>,
     lapsed: Option<Token>,
+}
+
+/// The echo of a client's lease, and the lease that would answer it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Echo<'a> {
+    pub(crate) client: &'a str,
+    pub(crate) token: Token,
+    pub(crate) now: Millis,
+    /// The refresh interval of an ordinary answer. A holder with another one waits, or is waited for.
+    pub(crate) interval: NonZeroU32,
+    /// When the lease would certainly have ended at its holder.
+    pub(crate) end: Millis,
+    /// The same, in Unix seconds, as sent to the holder.
+    pub(crate) expiry_time: i64,
+}
+
+impl PackedLedger {
+    /// Moves the end of the echoed lease, if nothing else changes ([`Leases::renew`]). Returns whether it was moved.
+    ///
+    /// The record moves in the expiry queue, too. It would not have to, but then its tick would unpack the resource once
+    /// per lease length.
+    ///
+    /// [`Leases::renew`]: crate::lease::holder::Leases::renew
+    pub(crate) fn renew(&mut self, echo: &Echo<'_>) -> bool {
+        let is_sender = |holder: &&mut Holder| holder.kind == HolderKind::Client && *holder.id == *echo.client;
+        let Some(holder) = self.holders.iter_mut().flatten().find(is_sender) else { return false };
+        let Some(asked) = holder.asked.filter(|asked| asked.interval == echo.interval) else { return false };
+        if !holder.leases.renew(echo.token, echo.now, echo.end, echo.expiry_time) {
+            return false;
+        }
+        holder.asked = Some(Asked { at: echo.now, ..asked });
+        holder.bucket = bucket_of(echo.end);
+        true
+    }
+
+    /// The newest lease that has ended, and was neither renewed nor given back.
+    pub(crate) fn lapsed(&self) -> Option<Token> {
+        self.lapsed
+    }
+
+    /// When a record next has to be visited.
+    pub(crate) fn next_expiry(&self) -> Option<Millis> {
+        let first = self.holders.iter().flatten().map(|holder| holder.bucket).min();
+        first.filter(|bucket| *bucket != NOT_QUEUED).map(|bucket| Millis(u64::from(bucket) * BUCKET_MS))
+    }
 }
 
 impl Ledger {

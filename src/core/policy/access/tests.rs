@@ -127,7 +127,7 @@ mod plain {
     }
 
     pub(super) fn allows(policy: &Policy, identity: &Identity, request: &AccessRequest<'_>) -> bool {
-        let operators = ["read", "configure", "pools", "peers", "override"];
+        let operators = ["read", "configure", "pools", "peers", "override", "limits", "declare"];
         if *identity == Identity::Operator && operators.contains(&request.action.name()) {
             return true;
         }

@@ -9,7 +9,7 @@ use crate::{
         division::Terms,
         groups::{GroupBound, GroupLimit},
     },
-    lease::ledger::BUCKET_MS,
+    lease::ledger::{BUCKET_MS, Holder},
     policy::{client_rules::ClientRule, settings::AlgorithmKind},
     pool::PoolState,
     resource::{HolderReport, Overridden, Resource, budget::BudgetReport, report::holder_report},
@@ -79,6 +79,8 @@ pub enum DueRule {
     Pool(PoolState),
     /// What it has spent of the budget, and a slice of what is left.
     Budget(BudgetReport),
+    /// A child node: its parts of this many groups of clients.
+    Groups(usize),
     /// The lease of the node from its parent has ended.
     LoanEnded,
     /// The parent has lent nothing to the node.
@@ -118,12 +120,23 @@ pub struct Others {
     pub beyond: Sum,
     /// The number of these holders.
     pub count: usize,
-    /// The holders with the largest amounts: id, amount beyond the due, and when that ends at the latest.
-    pub most: Vec<(String, Amount, Millis)>,
+    /// The holders with the largest amounts.
+    pub most: Vec<Beyond>,
     /// When all of it has ended, even if no holder confirms a smaller lease.
     pub until: Millis,
     /// Not all holders were visited.
     pub incomplete: bool,
+}
+
+/// What a holder has beyond its due.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beyond {
+    pub id: String,
+    pub beyond: Amount,
+    /// When that ends at the latest.
+    pub until: Millis,
+    /// When the holder should ask again, if it has asked this master. It may be gone if that is past.
+    pub asks: Option<Millis>,
 }
 
 impl DueRule {
@@ -154,6 +167,7 @@ impl DueRule {
             DueRule::Units(_) => "units",
             DueRule::Pool(_) => "pool",
             DueRule::Budget(_) => "budget",
+            DueRule::Groups(_) => "groups",
             DueRule::LoanEnded => "loan_ended",
             DueRule::NothingLent => "nothing_lent",
         }
@@ -184,18 +198,22 @@ pub fn explain(resource: &Resource, now: Millis, kind: HolderKind, id: &str) -> 
     holder.due = resource.due_now(slot, now, &mut terms);
     let capacity = resource.total();
     let free = Sum::from(capacity) - resource.book.ledger().sums().held;
-    let asked = resource.book.ledger().holder(slot).asked;
     let rule = rule(resource, slot, &holder, now, &mut terms);
     let blocks = match rule {
         DueRule::Budget(_) => Vec::new(),
         _ => blocks(resource, slot, &holder, free, now, &mut terms),
     };
     let latest = latest(&blocks);
-    let asks = asked.map(|asked| asked.at.plus(Millis(u64::from(asked.interval.get()))));
+    let asks = asks(resource.book.ledger().holder(slot));
     let overridden = resource.overridden();
     let client = client_rule(resource, slot).cloned();
     let group = if rule.is_shared() { resource.allocation.group_limit(slot) } else { None };
     Some(Explanation { holder, at: now, capacity, free, rule, group, client, blocks, asks, latest, overridden })
+}
+
+/// When the holder should ask again; `None` if it has not asked this master.
+fn asks(holder: &Holder) -> Option<Millis> {
+    holder.asked.map(|asked| asked.at.plus(Millis(u64::from(asked.interval.get()))))
 }
 
 fn rule(resource: &Resource, slot: u32, holder: &HolderReport, now: Millis, terms: &mut KnownTerms) -> DueRule {
@@ -220,6 +238,10 @@ fn rule(resource: &Resource, slot: u32, holder: &HolderReport, now: Millis, term
     }
     if holder.due >= holder.wants {
         return DueRule::Wants;
+    }
+    match resource.allocation.reported_groups(slot) {
+        0 => {}
+        groups => return DueRule::Groups(groups),
     }
     let share = resource.allocation.terms_of(slot, holder.priority, terms);
     if let Terms::Minimums(level) = share {
@@ -322,10 +344,10 @@ fn others(resource: &Resource, slot: u32, now: Millis, terms: &mut KnownTerms) -
         others.count += 1;
         let until = record.leases.last_above(due, now);
         others.until = others.until.max(until);
-        let least = others.most.iter().map(|(_, beyond, _)| *beyond).fold(Amount::MAX, Amount::min);
+        let least = others.most.iter().map(|other| other.beyond).fold(Amount::MAX, Amount::min);
         if others.most.len() < MAX_NAMED || beyond > least {
-            others.most.push((record.id.to_string(), beyond, until));
-            others.most.sort_by(|(_, one, _), (_, other, _)| other.get().total_cmp(&one.get()));
+            others.most.push(Beyond { id: record.id.to_string(), beyond, until, asks: asks(record) });
+            others.most.sort_by(|one, other| other.beyond.get().total_cmp(&one.beyond.get()));
             others.most.truncate(MAX_NAMED);
         }
     }

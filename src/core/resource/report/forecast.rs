@@ -6,16 +6,20 @@
 //! priority beyond the current `max_priority`, and which clients a pool admits. A child node under `priority: weighted`
 //! reports weights as numbers of clients, so the forecast of another mode counts its clients by their weights.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
+    allocation::groups::{ClaimParts, GroupDemand, GroupReport},
     lease::{
         holder::Leases,
         ledger::{BUCKET_MS, HolderMode},
         promises::Inherited,
     },
-    policy::settings::{AlgorithmKind, Settings},
-    resource::{Resource, ResourceOptions, supply::Source, watch_list::apart},
+    policy::{
+        groups::OTHER_GROUP,
+        settings::{AlgorithmKind, Settings},
+    },
+    resource::{Resource, ResourceOptions, report::MAX_REPORTED_GROUPS, supply::Source, watch_list::apart},
     types::{Amount, Claims, HolderKind, Millis, Principal, Sum, readable},
 };
 
@@ -24,6 +28,8 @@ pub struct HolderCopy {
     id: Arc<str>,
     kind: HolderKind,
     claims: Claims,
+    /// A child node: the same claims by group. Empty if it does not report groups.
+    groups: Vec<GroupDemand>,
     leases: Leases,
     mode: HolderMode,
     due: Amount,
@@ -36,6 +42,9 @@ pub struct Forecast {
     learning: Option<Millis>,
     capacity_before: Amount,
     due_before: Vec<(u32, Amount)>,
+    groups_before: Vec<GroupReport>,
+    /// The number of child nodes that do not report groups yet.
+    ungrouped_nodes: usize,
 }
 
 /// The state of a resource under other settings if wants stay the same.
@@ -65,6 +74,19 @@ pub struct ForecastReport {
     pub learning: Millis,
     /// Holders whose due changes, the most changed first.
     pub changes: Vec<DueChange>,
+    /// Groups of clients before and after, in the order of their paths. If there are many, those with the largest wants.
+    pub groups: Vec<GroupChange>,
+    /// If clients are grouped: the number of child nodes that do not report groups yet. Their clients count in one group.
+    pub ungrouped_nodes: usize,
+}
+
+/// The share of a group; `None` if there is no such group before or after.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupChange {
+    pub path: Arc<str>,
+    pub wants: Sum,
+    pub before: Option<Amount>,
+    pub after: Option<Amount>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -98,12 +120,17 @@ pub fn copy_holders(resource: &Resource, now: Millis, from: usize, limit: usize)
             id: Arc::clone(&holder.id),
             kind: holder.kind,
             claims: holder.claims.clone(),
+            groups: resource.allocation.demands_of(slot, &holder.claims),
             leases: holder.leases.clone(),
             mode: holder.mode(),
             due: resource.due_now(slot, now, &mut terms),
         });
     }
     (page, None)
+}
+
+fn group_reports(resource: &Resource) -> Vec<GroupReport> {
+    resource.allocation.group_reports(MAX_REPORTED_GROUPS, |_| Sum::ZERO)
 }
 
 impl Forecast {
@@ -132,18 +159,31 @@ impl Forecast {
         resource.capacity_inputs = of.capacity_inputs.clone();
         resource.configure(settings);
         let learning = of.is_learning(now).then_some(of.book.learning_until());
-        let (capacity_before, due_before) = (of.settings.capacity, Vec::new());
-        Some(Forecast { resource, at: now, learning, capacity_before, due_before })
+        Some(Forecast {
+            resource,
+            at: now,
+            learning,
+            capacity_before: of.settings.capacity,
+            due_before: Vec::new(),
+            groups_before: group_reports(of),
+            ungrouped_nodes: 0,
+        })
     }
 
     /// Adds a holder. If it is known already, it has left and come back while the pages were taken, and counts once.
     pub fn add(&mut self, copy: HolderCopy) {
-        let HolderCopy { id, kind, claims, leases, mode, due } = copy;
+        let HolderCopy { id, kind, claims, groups, leases, mode, due } = copy;
         let resource = &mut self.resource;
         if resource.book.ledger().find(kind, &id).is_some() {
             return;
         }
-        let mut claims = resource.counted(kind, mode == HolderMode::UnderstandsTerms, claims);
+        let has_groups = resource.allocation.has_groups();
+        self.ungrouped_nodes += usize::from(kind == HolderKind::Node && has_groups && groups.is_empty());
+        let (mut claims, parts) = if has_groups && !groups.is_empty() {
+            resource.counted_in_groups(groups)
+        } else {
+            (resource.counted(kind, mode == HolderMode::UnderstandsTerms, claims), ClaimParts::default())
+        };
         resource.settings.put_rule(kind, &id, &mut claims);
         if let Some(most) = resource.settings.max_priority {
             // A child node gets the rules, and caps the claims of its own clients.
@@ -151,6 +191,9 @@ impl Forecast {
         }
         let slot = resource.book.add_holder(kind, id, Principal::NONE);
         resource.book.set_mode(slot, mode);
+        if kind == HolderKind::Node {
+            resource.allocation.change_node(slot, &[], &[], parts);
+        }
         resource.join_group(slot);
         resource.allocation.insert(slot, &claims);
         resource.book.set_claims(slot, claims);
@@ -181,11 +224,28 @@ impl Forecast {
             until: Millis(0),
             learning: self.learning.map_or(Millis(0), |until| until.since(now)),
             changes: Vec::new(),
+            groups: self.group_changes(),
+            ungrouped_nodes: self.ungrouped_nodes,
         };
         if is_foreseen {
             self.divide(&mut forecast, is_bounded, most);
         }
         forecast
+    }
+
+    fn group_changes(&self) -> Vec<GroupChange> {
+        let mut changes: BTreeMap<Arc<str>, GroupChange> = BTreeMap::new();
+        for group in &self.groups_before {
+            let (path, before) = (Arc::clone(&group.path), Some(group.share));
+            let change = GroupChange { path: Arc::clone(&path), wants: group.wants, before, after: None };
+            changes.insert(path, change);
+        }
+        for group in group_reports(&self.resource) {
+            let (path, wants, after) = (Arc::clone(&group.path), group.wants, Some(group.share));
+            let change = GroupChange { path, wants, before: None, after };
+            changes.entry(group.path).and_modify(|known| known.after = after).or_insert(change);
+        }
+        changes.into_values().collect()
     }
 
     fn divide(&self, forecast: &mut ForecastReport, is_bounded: bool, most: usize) {
@@ -259,6 +319,12 @@ impl ForecastReport {
                  ask, and others get the rest, in {end} s at the latest"
             )
         }));
+        if self.ungrouped_nodes > 0 {
+            all.push(format!(
+                "{} child nodes do not report groups yet: their clients count in the group {OTHER_GROUP} until then",
+                self.ungrouped_nodes
+            ));
+        }
         if self.learning.0 > 0 {
             let left = self.learning.0.div_ceil(1000);
             all.push(format!("its master is in learning mode for {left} s, and divides after that"));

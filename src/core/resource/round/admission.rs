@@ -4,6 +4,7 @@
 use std::{num::NonZeroU32, sync::Arc};
 
 use crate::{
+    allocation::groups::{ClaimParts, GroupDemand},
     lease::{
         confirm::{Entitlement, LeaseConditions, LeftOut, Rejection},
         inherited::InheritedChange,
@@ -25,7 +26,10 @@ impl Resource {
     #[cold]
     pub(super) fn with_wants(&self, mut ask: Ask, now: Now) -> Option<Ask> {
         match self.book.ledger().find(ask.kind, &ask.id) {
-            Some(slot) => ask.claims = self.book.ledger().holder(slot).claims.clone(),
+            Some(slot) => {
+                ask.claims = self.book.ledger().holder(slot).claims.clone();
+                ask.groups = self.allocation.demands_of(slot, &ask.claims);
+            }
             None if ask.has.is_some_and(|has| has.expiry_time >= now.unix) => {}
             None => return None,
         }
@@ -73,7 +77,10 @@ impl Resource {
     /// Checks the limits of places. A known holder may always ask if it needs no additional place.
     fn find_place(&mut self, known: Option<u32>, ask: &Ask) -> Result<(), Answer> {
         let taken = known.map_or(0, |slot| 1 + further(&self.book.ledger().holder(slot).claims));
-        let needed = 1 + further(&ask.claims);
+        let needed = match self.counts_groups(ask) {
+            true => ask.groups.iter().map(|group| group.claims.len()).sum::<usize>().max(1),
+            false => 1 + further(&ask.claims),
+        };
         if needed <= taken {
             return Ok(());
         }
@@ -102,7 +109,50 @@ impl Resource {
             && !changed(&holder.claims, &self.counted(ask.kind, ask.understands_terms(), ask.claims.clone()))
     }
 
+    /// Whether the claims of a request count in their groups.
+    fn counts_groups(&self, ask: &Ask) -> bool {
+        !ask.groups.is_empty() && self.allocation.has_groups()
+    }
+
+    /// Replaces the claims of a child node that reports, or has reported, groups.
+    fn put_claims_in_groups(&mut self, slot: u32, ask: Ask) {
+        let understands_terms = ask.understands_terms();
+        let (mut claims, mut parts) = (Claims::new(), ClaimParts::default());
+        if self.counts_groups(&ask) {
+            let old = &self.book.ledger().holder(slot).claims;
+            (claims, parts) = self.counted_in_groups(self.allocation.completed(slot, old, ask.learning, ask.groups));
+        }
+        if parts.is_empty() {
+            claims = self.counted(ask.kind, understands_terms, ask.claims);
+        }
+        let old = &self.book.ledger().holder(slot).claims;
+        let has_moved = self.allocation.change_node(slot, old, &claims, parts);
+        if has_moved {
+            self.join_group(slot);
+            self.allocation.insert(slot, &claims);
+        }
+        if has_moved || self.book.ledger().holder(slot).claims != claims {
+            self.book.set_claims(slot, claims);
+        }
+    }
+
+    /// The claims of a child node as this master counts them, group by group.
+    pub(in crate::resource) fn counted_in_groups(&self, demands: Vec<GroupDemand>) -> (Claims, ClaimParts) {
+        let (mut claims, mut parts) = (Claims::new(), ClaimParts::default());
+        for GroupDemand { path, claims: of_group, held } in demands {
+            let of_group = self.counted(HolderKind::Node, true, of_group);
+            if !of_group.is_empty() {
+                parts.push(path, &of_group, held);
+                claims.extend(of_group);
+            }
+        }
+        (claims, parts)
+    }
+
     fn put_claims(&mut self, slot: u32, ask: Ask) {
+        if self.counts_groups(&ask) || self.allocation.reported_groups(slot) > 0 {
+            return self.put_claims_in_groups(slot, ask);
+        }
         let mut claims = self.counted(ask.kind, ask.understands_terms(), ask.claims);
         let old = &self.book.ledger().holder(slot).claims;
         match old.first() {
@@ -122,7 +172,7 @@ impl Resource {
     /// The claims as this master counts them. The template caps the priority of a client; a child node has capped the
     /// priorities of its own clients. Doorman's servers report no priorities, so the configured priority applies. Wants
     /// are whole if units are whole.
-    pub(in crate::resource) fn counted(&self, kind: HolderKind, understands_terms: bool, mut claims: Claims) -> Claims {
+    pub(crate) fn counted(&self, kind: HolderKind, understands_terms: bool, mut claims: Claims) -> Claims {
         let (most, of_doorman) = (self.settings.max_priority, self.settings.doorman_priority);
         match kind {
             HolderKind::Client => {
@@ -275,7 +325,11 @@ impl Resource {
     /// A holder of earlier masters states its own wants, so its share of the inherited wants is removed. It wanted at
     /// least the amount that it was granted.
     fn replace_inherited_share(&mut self, ask: &Ask, amount: Amount) {
-        let mut claims = self.counted(ask.kind, ask.understands_terms(), ask.claims.clone());
+        let reported = match self.counts_groups(ask) {
+            true => ask.groups.iter().flat_map(|group| group.claims.iter().copied()).collect(),
+            false => ask.claims.clone(),
+        };
+        let mut claims = self.counted(ask.kind, ask.understands_terms(), reported);
         self.settings.put_rule(ask.kind, &ask.id, &mut claims);
         if let [only] = &mut claims[..] {
             only.wants = only.wants.max(amount);
@@ -299,6 +353,6 @@ fn changed(old: &[Claim], new: &[Claim]) -> bool {
 }
 
 /// The refresh interval as records store it.
-pub(super) fn interval_of(refresh: Millis) -> NonZeroU32 {
+pub(in crate::resource) fn interval_of(refresh: Millis) -> NonZeroU32 {
     u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX)
 }

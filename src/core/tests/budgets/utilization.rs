@@ -81,6 +81,7 @@ fn a_crash_loses_at_most_its_slice() {
 /// The table of docs/guide/budgets.md: `cargo test --release -p leaseway-core --features calendar utilization -- --ignored --nocapture`
 #[test]
 #[ignore = "prints a table"]
+#[allow(clippy::print_stdout, reason = "it measures")]
 fn table() {
     println!("| holders | skew | crashes | spent | lost in crashes |\n|--:|--:|--:|--:|--:|");
     for (clients, skew, crash) in [

@@ -42,7 +42,7 @@ fn a_due_is_explained_by_the_rule_that_it_follows_from() {
             &["a wants 50, is due 50 and has 50", "50 of 100 is free", "all that it wants"][..],
         ),
         (fair(40.0), &[("a", 90.0), ("b", 90.0)], "level", &["its next request is answered with less"]),
-        (fair(0.0), alone, "level", &["no client that wants more is due more than 0"]),
+        (fair(0.0), alone, "level", &["every client that wants more than 0 is due 0"]),
         (of(AlgorithmKind::Static), alone, "each", &["no client is due more than 20"]),
         (of(AlgorithmKind::NoAlgorithm), alone, "unlimited", &["a wants 50, is due 50"]),
         (Settings::unmatched(), alone, "unlimited", &["a wants 50, is due 50 and has 50", "There is no limit."]),
@@ -81,10 +81,15 @@ fn newcomer_learns_which_leases_it_waits_for() {
     server.asks("new", 30.0);
     let explanation = server.explain("new");
     let Block::Others(others) = &explanation.blocks[0] else { panic!("{explanation:?}") };
-    assert_eq!((others.beyond.get(), others.count, others.most[0].0.as_str()), (30.0, 1, "greedy"));
+    assert_eq!((others.beyond.get(), others.count, others.most[0].id.as_str()), (30.0, 1, "greedy"));
     assert_says(&explanation, &["new wants 30, is due 30 and has 0", "greedy 30 (until 62 s from now)"]);
     assert!(explanation.latest > Some(Millis(60_000)), "the lease counts a little longer than it lasts");
-    server.pass_until_unblocked(&explanation);
+    server.pass(20_000);
+    assert_says(
+        &server.explain("new"),
+        &["greedy 30 (until 42 s from now; it should have asked 4 s ago, and may be gone)"],
+    );
+    server.pass_until_unblocked(&server.explain("new"));
     assert_eq!(server.asks("new", 30.0), 30.0, "the other holder never asks again");
 }
 
@@ -97,7 +102,7 @@ fn unconfirmed_lease_blocks_others() {
     assert_eq!(server.asks("greedy", 1_000.0), 70.0);
     let of_greedy = server.explain("greedy");
     assert!(matches!(of_greedy.blocks[..], [Block::Unconfirmed(held, _)] if held.get() == 100.0), "{of_greedy:?}");
-    assert_says(&of_greedy, &["100 is held for it", "no client that wants more is due more than 70"]);
+    assert_says(&of_greedy, &["100 is held for it", "every client that wants more than 70 is due 70"]);
     server.pass(16_000);
     server.asks("greedy", 1_000.0);
     assert_eq!(server.explain("new").blocks, [Block::Asks], "the capacity is free now");
@@ -175,7 +180,7 @@ fn explanation_names_the_largest_of_many_holders() {
     server.asks("new", 1.0);
     let explanation = server.explain("new");
     let others = explanation.blocks.iter().find_map(|block| match block {
-        Block::Others(others) => Some((others.count, others.most.len(), others.most[0].0.as_str())),
+        Block::Others(others) => Some((others.count, others.most.len(), others.most[0].id.as_str())),
         _ => None,
     });
     assert_eq!(others, Some((10, 5, "c\n9")));

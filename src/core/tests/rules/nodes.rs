@@ -118,7 +118,9 @@ fn report_contains_the_supply() {
     assert_eq!((report(&server).version, report(&server).outstanding), (0, None));
     let terms = vec![(0, Terms::Level(7.0))];
     let (capacity, until) = (Amount::clamped(50.0), server.now.plus(Millis(30_000)));
-    server.resource.supply(server.now, Supply { capacity, until, terms: terms.clone(), version: 3, period: None });
+    server
+        .resource
+        .supply(server.now, Supply { capacity, until, terms: terms.clone(), version: 3, ..Supply::default() });
     server.asks("a", 10.0);
     server.resource.summarize(server.now);
     let said = report(&server);

@@ -40,7 +40,7 @@ impl Transcript {
         self.supplies += 1;
         let version = self.supplies;
         let now = self.now;
-        self.resource()?.supply(now, Supply { capacity, until, terms, version, period: None });
+        self.resource()?.supply(now, Supply { capacity, until, terms, version, ..Supply::default() });
         Ok(())
     }
 

@@ -28,6 +28,8 @@ fn errors_have_the_position_and_what_was_expected() {
             "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, unlimited: true}}]",
             "f.yaml:2:37: `unit` contradicts `unlimited: true`",
         ),
+        ("domain: d\ndescriptors: [{key: a, share_threshold: true}]", "2:24: `share_threshold` needs a `value` with a"),
+        ("domain: d\ndescriptors: [{key: a, metadata: [x]}]", "2:34: `metadata` is a list, expected a map"),
         (
             "domain: d\ndescriptors: [{key: a, shadow_mode: perhaps, rate_limit: {unlimited: true}}]",
             "f.yaml:2:37: `shadow_mode` is `perhaps`, expected true or false",
@@ -54,12 +56,12 @@ fn ignored_keys_are_warnings() {
     for (text, warns) in [
         ("domain: d\nkey: x", Some("2:1: `key` has no effect here")),
         ("domain: d\ndescriptors: [{key: a, shadow_mode: true}]", Some("has no effect without a `rate_limit`")),
-        ("domain: d\ndescriptors: [{key: a, share_threshold: true}]", Some("where the `value` has no `*`")),
-        ("domain: d\ndescriptors: [{key: a, quota_mode: true}]", Some("`quota_mode` changes nothing")),
+        ("domain: d\ndescriptors: [{key: a, quota_mode: true}]", Some("`quota_mode` has no effect without")),
         (
-            "domain: d\ndescriptors: [{key: a, metadata: {any: {name: [x, 1]}}}]",
-            Some("2:24: `metadata` changes nothing"),
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, requests_per_unit: 1}}]",
+            Some("2:54: `requests_per_unit` has no effect with `unlimited: true`"),
         ),
+        ("domain: d\ndescriptors: [{key: a, value_to_metric: true, metadata: {any: {name: [x, 1]}}}]", None),
         ("domain: d\ndescriptors: [{key: a, value: 1, rate_limit: {unit: SECOND, requests_per_unit: 1}}]", None),
         ("domain: d\ndescriptors:", None),
     ] {
@@ -74,17 +76,43 @@ fn a_directory_has_a_file_for_each_domain() {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
     let paths = [directory.path().to_owned()];
-    assert!(matches!(load(&paths), Err(RulesError::NoFile(_))));
+    assert!(matches!(load(&paths, false), Err(RulesError::NoFile(_))));
     write("b.yaml", "domain: b");
     write("a.yml", "domain: a");
     write(".hidden.yaml", "nonsense");
     write("notes.txt", "nonsense");
-    let loaded = load(&paths).expect("both are valid");
+    let loaded = load(&paths, false).expect("both are valid");
     assert!(loaded.rules.domain("a").is_some() && loaded.rules.domain("b").is_some());
     write("c.yaml", "domain: a");
     write("d.yaml", "nonsense: [");
-    let error = load(&paths).expect_err("a duplicate domain and an invalid file").to_string();
-    assert!(error.contains("c.yaml:1:9: ") && error.contains("a.yml has the domain `a`, too"), "{error}");
+    let error = load(&paths, false).expect_err("a duplicate domain and an invalid file").to_string();
+    assert!(
+        error.contains("--rls-merge-domains")
+            && error.contains("c.yaml:1:9: ")
+            && error.contains("a.yml has the domain `a`, too"),
+        "{error}"
+    );
     assert!(error.contains("d.yaml:"), "{error}");
-    assert!(load(&["/no/such/file".into()]).is_err_and(|error| error.to_string().contains("/no/such/file")));
+    assert!(load(&["/no/such/file".into()], false).is_err_and(|error| error.to_string().contains("/no/such/file")));
+}
+
+#[test]
+fn files_of_one_domain_are_merged_if_that_is_asked_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
+    let paths = [directory.path().to_owned()];
+    let limit = "rate_limit: {unit: day, requests_per_unit: 5}";
+    write("a.yaml", &format!("domain: d\ndescriptors: [{{key: a, {limit}}}, {{key: v, value: 'x*', {limit}}}]"));
+    write(
+        "b.yaml",
+        &format!("domain: d\ndescriptors: [{{key: a, value: b, {limit}}}, {{key: v, value: 'y*', {limit}}}]"),
+    );
+    let loaded = load(&paths, true).expect("no descriptor is in both");
+    let domain = loaded.rules.domain("d").expect("merged");
+    for (key, value) in [("a", "x"), ("a", "b"), ("v", "x1"), ("v", "y1")] {
+        assert!(domain.rule([(key, value)]).is_some(), "{key}={value}");
+    }
+    write("c.yaml", "domain: d\ndescriptors: [{key: v, value: 'x*'}]");
+    let error = load(&paths, true).expect_err("the same descriptor").to_string();
+    assert!(error.contains("c.yaml:1:9: duplicate descriptor `v_x*`: it is also in the domain `d` in "), "{error}");
 }

@@ -112,7 +112,7 @@ descriptors:
     let domain = domain(text);
     let shared = |value| domain.shared([("path", value)]).collect::<Vec<_>>();
     assert_eq!(shared("/api/1/action"), [("path", "/api/*/action")]);
-    assert_eq!(shared("/files/a.pdf"), [("path", "/files/")]);
+    assert_eq!(shared("/files/a.pdf"), [("path", "/files/*")]);
 }
 
 #[test]
@@ -201,8 +201,44 @@ descriptors:
     let shared = |key, value| domain.shared([(key, value)]).map(|(_, value)| value.to_owned()).collect::<Vec<_>>();
     assert_eq!(
         (shared("key1", "value1"), shared("key2", "value1")),
-        (vec!["value1".to_owned()], vec!["value".to_owned()])
+        (vec!["value1".to_owned()], vec!["value*".to_owned()])
     );
     assert!(!domain.rule([("key1", "value1")]).expect("a rule").shares);
     assert!(domain.rule([("key2", "value1")]).expect("a rule").shares);
+}
+
+#[test]
+fn metrics_are_by_value_where_the_rules_say_so() {
+    let text = "
+domain: d
+descriptors:
+- key: route
+  value_to_metric: true
+  descriptors:
+  - {key: method, value_to_metric: true, descriptors: [{key: id, rate_limit: {unit: minute, requests_per_unit: 60}}]}
+  - key: action
+    value: read*
+    value_to_metric: true
+    descriptors: [{key: id, rate_limit: {unit: minute, requests_per_unit: 60}}]
+- key: path
+  value: api/*
+  share_threshold: true
+  value_to_metric: true
+  descriptors: [{key: id, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 60}}]
+- {key: user, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 60}}
+- {key: plain, value: p*, rate_limit: {unit: minute, requests_per_unit: 60}}
+";
+    let domain = domain(text);
+    for (descriptor, path) in [
+        ("route=api,method=GET,id=1", Some("d.route_api.method_GET.id")),
+        ("route=api,action=readfile,id=1", Some("d.route_api.action_readfile.id")),
+        ("path=api/v1,id=7", Some("d.path_api/*.id_7")),
+        ("user=ann", Some("d.user_ann")),
+        ("plain=pa", None),
+    ] {
+        let entries = || descriptor.split(',').map(|entry| entry.split_once('=').expect("key=value"));
+        let matched = domain.rule(entries()).expect(descriptor);
+        let own = matched.has_own_metric.then(|| domain.metric_path(entries(), matched.rule.detailed));
+        assert_eq!(own.as_deref(), path, "{descriptor}");
+    }
 }

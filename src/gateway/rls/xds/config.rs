@@ -10,7 +10,10 @@ use prost::Message as _;
 use prost_types::Any;
 
 use crate::rls::{
-    definition::{self, DescriptorDefinition, DomainDefinition, LimitDefinition, Report, SHADOW_MODE, Stated},
+    definition::{
+        self, DETAILED_METRIC, DescriptorDefinition, DomainDefinition, LimitDefinition, QUOTA_MODE, Report,
+        SHADOW_MODE, Stated,
+    },
     rules::Rules,
 };
 
@@ -26,8 +29,9 @@ const MAX_TOLD: usize = 20;
 /// The maximum length of a message in characters. Messages quote the resource.
 const MAX_MESSAGE: usize = 500;
 
-/// Reads all resources. The error has a line for each mistake, with the resource and the path of the field.
-pub(crate) fn load(resources: &[Any]) -> Result<LoadedConfigs, String> {
+/// Reads all resources. With `merge_domains` several may have the same domain. The error has a line for each mistake,
+/// with the resource and the path of the field.
+pub(crate) fn load(resources: &[Any], merge_domains: bool) -> Result<LoadedConfigs, String> {
     let (mut rules, mut messages) = (Rules::default(), Messages::default());
     for (index, resource) in resources.iter().enumerate() {
         messages.origin = format!("resources[{index}]").into();
@@ -42,8 +46,7 @@ pub(crate) fn load(resources: &[Any]) -> Result<LoadedConfigs, String> {
             messages.origin = format!("resource `{}`", config.name).into();
         }
         let domain = definition::check(domain(&config), Arc::clone(&messages.origin), &mut messages);
-        if let Err(other) = rules.add(domain) {
-            let message = definition::duplicate_domain(other);
+        if let Err(message) = definition::add(&mut rules, domain, merge_domains) {
             messages.error(&"domain".to_owned(), message);
         }
     }
@@ -68,7 +71,11 @@ fn domain(config: &RateLimitConfig) -> DomainDefinition<'_, String> {
 fn descriptors<'t>(list: &'t [RateLimitDescriptor], path: &str) -> Vec<DescriptorDefinition<'t, String>> {
     let described = list.iter().enumerate().map(|(index, descriptor)| {
         let at = format!("{path}[{index}]");
-        let flags = [(SHADOW_MODE, descriptor.shadow_mode), ("detailed_metric", descriptor.detailed_metric)];
+        let flags = [
+            (SHADOW_MODE, descriptor.shadow_mode),
+            (QUOTA_MODE, descriptor.quota_mode),
+            (DETAILED_METRIC, descriptor.detailed_metric),
+        ];
         DescriptorDefinition {
             key: &descriptor.key,
             value: &descriptor.value,
@@ -78,6 +85,7 @@ fn descriptors<'t>(list: &'t [RateLimitDescriptor], path: &str) -> Vec<Descripto
                 .filter(|(_, is_set)| *is_set)
                 .map(|(name, _)| (name, format!("{at}.{name}")))
                 .collect(),
+            metadata: descriptor.metadata.clone(),
             descriptors: descriptors(&descriptor.descriptors, &format!("{at}.descriptors")),
             at,
         }

@@ -12,11 +12,15 @@ use super::config::{self, LoadedConfigs};
 #[derive(Debug)]
 pub(super) struct Subscription {
     node: Node,
+    merge_domains: bool,
     /// The version in force; empty before the first.
     version: String,
-    /// The last response, if it was rejected.
-    rejected: Option<Rejection>,
+    rejections: Rejections,
 }
+
+/// The last response, if it was rejected.
+#[derive(Debug, Default)]
+pub(super) struct Rejections(Option<Rejection>);
 
 #[derive(Debug)]
 struct Rejection {
@@ -26,13 +30,13 @@ struct Rejection {
 }
 
 /// A response, and the request that answers it.
-pub(super) enum Received {
+pub(super) enum Received<R> {
     Accepted {
-        request: DiscoveryRequest,
+        request: R,
         loaded: LoadedConfigs,
     },
     Rejected {
-        request: DiscoveryRequest,
+        request: R,
         why: String,
         /// How often the same response was rejected before.
         repeats: u32,
@@ -53,9 +57,19 @@ pub(super) fn node(id: String, metadata: Vec<(String, String)>) -> Node {
     }
 }
 
+impl Rejections {
+    /// Adds a rejection. Returns what the answer says, and how often the same response was rejected before.
+    pub(super) fn add(&mut self, version: &str, why: &str) -> (Status, u32) {
+        let before = self.0.as_ref().filter(|before| before.version == version && before.why == why);
+        let repeats = before.map_or(0, |before| before.repeats.saturating_add(1));
+        self.0 = Some(Rejection { version: version.to_owned(), why: why.to_owned(), repeats });
+        (Status { code: Code::InvalidArgument.into(), message: why.to_owned() }, repeats)
+    }
+}
+
 impl Subscription {
-    pub(super) fn new(node: Node) -> Subscription {
-        Subscription { node, version: String::new(), rejected: None }
+    pub(super) fn new(node: Node, merge_domains: bool) -> Subscription {
+        Subscription { node, merge_domains, version: String::new(), rejections: Rejections::default() }
     }
 
     /// The first request of a stream.
@@ -63,30 +77,21 @@ impl Subscription {
         self.request("", None)
     }
 
-    pub(super) fn receive(&mut self, response: &DiscoveryResponse) -> Received {
+    pub(super) fn receive(&mut self, response: &DiscoveryResponse) -> Received<DiscoveryRequest> {
         if response.type_url != TYPE_URL {
             return Received::OfOtherType;
         }
-        match config::load(&response.resources) {
+        match config::load(&response.resources, self.merge_domains) {
             Ok(loaded) => {
                 self.version.clone_from(&response.version_info);
-                self.rejected = None;
+                self.rejections = Rejections::default();
                 Received::Accepted { request: self.request(&response.nonce, None), loaded }
             }
             Err(why) => {
-                let status = Status { code: Code::InvalidArgument.into(), message: why.clone() };
-                let repeats = self.repeats(&response.version_info, &why);
+                let (status, repeats) = self.rejections.add(&response.version_info, &why);
                 Received::Rejected { request: self.request(&response.nonce, Some(status)), why, repeats }
             }
         }
-    }
-
-    /// Records a rejection. Returns how often the same response was rejected before.
-    fn repeats(&mut self, version: &str, why: &str) -> u32 {
-        let before = self.rejected.as_ref().filter(|before| before.version == version && before.why == why);
-        let repeats = before.map_or(0, |before| before.repeats.saturating_add(1));
-        self.rejected = Some(Rejection { version: version.to_owned(), why: why.to_owned(), repeats });
-        repeats
     }
 
     fn request(&self, nonce: &str, error_detail: Option<Status>) -> DiscoveryRequest {
@@ -127,7 +132,7 @@ mod tests {
 
     #[test]
     fn answers_have_the_accepted_version_and_the_nonce_of_the_response() {
-        let mut subscription = Subscription::new(node("gw-1".into(), vec![("zone".into(), "a".into())]));
+        let mut subscription = Subscription::new(node("gw-1".into(), vec![("zone".into(), "a".into())]), false);
         let first = subscription.subscribe();
         assert_eq!((&*first.version_info, &*first.response_nonce, &*first.type_url), ("", "", TYPE_URL));
         assert_eq!(first.node.as_ref().map(|node| &*node.id), Some("gw-1"));
@@ -150,7 +155,7 @@ mod tests {
 
     #[test]
     fn repeated_rejections_are_counted() {
-        let mut subscription = Subscription::new(node("gw".into(), Vec::new()));
+        let mut subscription = Subscription::new(node("gw".into(), Vec::new()), false);
         let mut repeats = |version, key| match subscription.receive(&response(version, key)) {
             Received::Rejected { repeats, .. } => Some(repeats),
             _ => None,
@@ -162,7 +167,7 @@ mod tests {
 
     #[test]
     fn resources_of_other_types_are_not_answered() {
-        let mut subscription = Subscription::new(node("gw".into(), Vec::new()));
+        let mut subscription = Subscription::new(node("gw".into(), Vec::new()), false);
         let other = DiscoveryResponse { type_url: "type.googleapis.com/x.Cluster".into(), ..response("1", "user") };
         assert!(matches!(subscription.receive(&other), Received::OfOtherType));
         assert_eq!(subscription.subscribe().version_info, "");

@@ -42,9 +42,10 @@ func (d *driver) execute(words []string) (string, error) {
 		mode := map[string]leaseway.Mode{
 			"safe": leaseway.Safe, "pessimistic": leaseway.Pessimistic, "optimistic": leaseway.Optimistic,
 		}[words[3]]
-		servers := strings.Split(words[2], ",")
-		client, err := leaseway.Dial(
-			servers[0], leaseway.WithEndpoints(servers[1:]...), leaseway.WithID(name), leaseway.WithMode(mode))
+		if err := os.Setenv("LEASEWAY_SERVER", words[2]); err != nil {
+			return "", err
+		}
+		client, err := leaseway.DialEnv(leaseway.WithID(name), leaseway.WithMode(mode))
 		d.client = client
 		return "ok", err
 	case "rate":

@@ -84,28 +84,32 @@ func (q *queue) fire() {
 	q.mu.Unlock()
 }
 
-// wait waits for n permits.
-func (q *queue) wait(ctx context.Context, n uint64) error {
+// wait waits for n permits. Like the end of the context, the closing of gone ends it, but without an error: then admitted
+// is false. gone may be nil.
+func (q *queue) wait(ctx context.Context, n uint64, gone <-chan struct{}) (admitted bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return false, err
 	}
 	now := q.lock()
 	w, err := q.acquire(now, n)
 	q.unlock()
 	if w == nil {
-		return err
+		return err == nil, err
 	}
 	select {
 	case <-w.ready:
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return q.finish(w)
+		err := q.finish(w)
+		return err == nil, err
+	case <-gone:
 	case <-ctx.Done():
-		now := q.lock()
-		defer q.unlock()
-		q.leave(now, w)
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	now = q.lock()
+	defer q.unlock()
+	q.leave(now, w)
+	return false, err
 }
 
 func (q *queue) setUsable(capacity float64, until time.Duration, then float64) {
@@ -182,7 +186,15 @@ func (r *Rate) SetUsable(capacity float64, until time.Duration, then float64, bu
 
 // Wait waits for n permits at once. Meanwhile no caller behind this one is admitted, so a large request is not starved
 // by small ones. If the context ends first, nothing is taken.
-func (r *Rate) Wait(ctx context.Context, n uint64) error { return r.wait(ctx, n) }
+func (r *Rate) Wait(ctx context.Context, n uint64) error {
+	_, err := r.wait(ctx, n, nil)
+	return err
+}
+
+// WaitUnless waits for a permit until gone is closed. It returns whether it has one.
+func (r *Rate) WaitUnless(ctx context.Context, gone <-chan struct{}) (admitted bool, err error) {
+	return r.wait(ctx, 1, gone)
+}
 
 // TryAcquire takes n permits if they are available and no caller waits. Refused permits are demand, too.
 func (r *Rate) TryAcquire(n uint64) bool {
@@ -205,7 +217,7 @@ func (r *Rate) TryReserve(n uint64) (Promise, bool) {
 
 // Reserve waits for n permits as Wait does, for work whose cost is known only at its end.
 func (r *Rate) Reserve(ctx context.Context, n uint64) (Promise, error) {
-	if err := r.wait(ctx, n); err != nil {
+	if _, err := r.wait(ctx, n, nil); err != nil {
 		return Promise{}, err
 	}
 	r.lock()
@@ -337,7 +349,10 @@ func (g *Gauge) SetUsable(capacity float64, until time.Duration, then float64) {
 
 // Acquire waits for n permits at once. Meanwhile no caller behind this one is admitted. If the context ends first,
 // nothing is taken.
-func (g *Gauge) Acquire(ctx context.Context, n uint64) error { return g.wait(ctx, n) }
+func (g *Gauge) Acquire(ctx context.Context, n uint64) error {
+	_, err := g.wait(ctx, n, nil)
+	return err
+}
 
 // TryAcquire takes n permits if they are available and no caller waits.
 func (g *Gauge) TryAcquire(n uint64) bool {

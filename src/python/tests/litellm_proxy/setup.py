@@ -23,12 +23,13 @@ LEASE_SECONDS = 6
 TOKENS = 1000
 WINDOW_SECONDS = 5
 SLOTS = 4
-WHOLE_UNITS = "    parameters: {whole_units: true}\n"
+# A worker whose lease has expired, as on a busy machine, must not use slots of others.
+SLOTS_ONLY = "    parameters: {whole_units: true}\n  safe_capacity: 0\n"
 RESOURCES = (
     template("litellm/team/tokens/tpm", TOKENS, lease=LEASE_SECONDS),
     template("litellm/team/streams/tpm", 100, lease=LEASE_SECONDS),
-    template("litellm/team/slots/parallel", SLOTS, lease=LEASE_SECONDS) + WHOLE_UNITS,
-    template("litellm/model/scarce/parallel", 1, lease=LEASE_SECONDS) + WHOLE_UNITS,
+    template("litellm/team/slots/parallel", SLOTS, lease=LEASE_SECONDS) + SLOTS_ONLY,
+    template("litellm/model/scarce/parallel", 1, lease=LEASE_SECONDS) + SLOTS_ONLY,
 )
 CONFIG = """
 model_list:

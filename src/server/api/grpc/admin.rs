@@ -17,11 +17,11 @@ use leaseway_core::{
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader,
     DeclareTemplatesRequest, DeclareTemplatesResponse, DueChange, Forecast, GetBackupRequest, GetConfigRequest,
-    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListDeclarationsRequest, ListDeclarationsResponse,
-    ListLimitsRequest, ListLimitsResponse, ListOverridesRequest, ListOverridesResponse, ListPeersRequest,
-    ListPeersResponse, PARENT_METADATA, PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse,
-    ResourcePlan, SetLimitsRequest, SetLimitsResponse, SetOverrideRequest, SetOverrideResponse, SettingChange,
-    TransferMastershipRequest, TransferMastershipResponse,
+    GetConfigResponse, GroupChange, ListConfigsRequest, ListConfigsResponse, ListDeclarationsRequest,
+    ListDeclarationsResponse, ListLimitsRequest, ListLimitsResponse, ListOverridesRequest, ListOverridesResponse,
+    ListPeersRequest, ListPeersResponse, PARENT_METADATA, PlanConfigRequest, PlanConfigResponse, RemovePeerRequest,
+    RemovePeerResponse, ResourcePlan, SetLimitsRequest, SetLimitsResponse, SetOverrideRequest, SetOverrideResponse,
+    SettingChange, TransferMastershipRequest, TransferMastershipResponse,
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
@@ -359,6 +359,16 @@ fn forecast(forecast: &core::resource::report::forecast::ForecastReport) -> Fore
         change: forecast.changes.iter().map(change).collect(),
         unclaimed: forecast.unclaimed.get(),
         sentences: forecast.sentences(),
+        group: forecast.groups.iter().map(group_change).collect(),
+    }
+}
+
+fn group_change(change: &core::resource::report::forecast::GroupChange) -> GroupChange {
+    GroupChange {
+        path: change.path.to_string(),
+        wants: change.wants.get(),
+        before: change.before.map(|share| share.get()),
+        after: change.after.map(|share| share.get()),
     }
 }
 

@@ -224,14 +224,14 @@ impl CapacityService {
 }
 
 /// The master to ask instead, if any answer is a redirect: an answer must not mix the leases of two masters.
-fn redirect_in(answers: &[Result<Answer, RequestError>]) -> Option<Mastership> {
+pub(super) fn redirect_in(answers: &[Result<Answer, RequestError>]) -> Option<Mastership> {
     answers.iter().find_map(|answer| match answer {
         Err(RequestError::NotMaster(why)) => Some(mastership(why)),
         _ => None,
     })
 }
 
-fn mastership(why: &NotMaster) -> Mastership {
+pub(super) fn mastership(why: &NotMaster) -> Mastership {
     Mastership { master_address: why.master.as_ref().map(|master| master.grpc.clone()) }
 }
 
@@ -306,7 +306,7 @@ fn access_request((resource, request): &ForResource) -> AccessRequest<'_> {
 }
 
 /// The problem to report for an answer without a lease.
-fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
+pub(super) fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
     match answer {
         Answer::Full => Some((
             Reason::TooManyClients,
@@ -335,7 +335,7 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
 }
 
 /// Records the cause of a refusal. Returns an error if it is temporary.
-fn temporary(why: &RequestError, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
+pub(super) fn temporary(why: &RequestError, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
     let reason = match why {
         RequestError::TooManyResources(_) | RequestError::ResourceShare(_) => Reason::TooManyResources,
         RequestError::Busy(_) | RequestError::QueueShare(_) => Reason::Busy,
@@ -389,6 +389,7 @@ impl Capacity for CapacityService {
             is_master: Some(is_master),
             endpoint: self.endpoints(),
             term,
+            renews_by_stream: is_master.then_some(true),
         };
         metered(RequestMethod::Discovery, Instant::now(), Ok(response)).map(Response::new)
     }

@@ -17,7 +17,9 @@ use leaseway_core::{
     resource::{Answer, Ask, BudgetLease, Lease, NodeInstance, Release, Request, Spent},
     types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token, clamp_priority},
 };
-use leaseway_proto::{doorman as wire, push::WatchRequest};
+use leaseway_proto::{doorman as wire, push::WatchRequest, session};
+
+mod groups;
 
 use super::problems::{Invalid, Problems, invalid, required};
 use crate::{config::limits::Limits, observe::metrics::Reason};
@@ -102,6 +104,34 @@ impl RequestReader {
     }
 }
 
+/// An entry of a stream of renewals. Without a request if it is invalid.
+pub(super) struct Stated {
+    pub(super) index: u32,
+    pub(super) resource: String,
+    pub(super) request: Option<Request>,
+}
+
+/// Reads the entries that a client states on a stream of renewals.
+pub(super) fn stated(
+    entries: Vec<session::Entry>,
+    client: &Arc<str>,
+    is_gateway: bool,
+    limits: &Limits,
+    problems: &mut Problems,
+) -> Result<Vec<Stated>, Invalid> {
+    count(entries.len(), limits.resources_per_request, "entry", "--max-resources-per-request")?;
+    let sender = Sender { id: Arc::clone(client), drops_late: true, is_gateway, instance: None };
+    let mut stated = Vec::with_capacity(entries.len());
+    for (at, session::Entry { index, request }) in entries.into_iter().enumerate() {
+        let entry = required(request, || format!("entry[{at}].request"))?;
+        let id = entry.resource_id.clone().unwrap_or_default();
+        let read = client_ask(at, entry, &sender, limits, problems)?;
+        let (resource, request) = read.map_or((id, None), |(resource, request)| (resource, Some(request)));
+        stated.push(Stated { index, resource, request });
+    }
+    Ok(stated)
+}
+
 fn client_ask(
     at: usize,
     entry: wire::ResourceRequest,
@@ -136,11 +166,12 @@ fn client_ask(
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let Sender { id, drops_late, is_gateway, instance } = sender.clone();
     let (kind, charged_to) = (HolderKind::Client, ChargedTo::default());
-    let learning = false;
+    let (learning, groups) = (false, Vec::new());
     let ask = Ask {
         kind,
         id,
         claims,
+        groups,
         has,
         had,
         outstanding,
@@ -278,11 +309,8 @@ fn node_ask(
 ) -> Result<Option<ForResource>, Invalid> {
     let field = |name: &str| format!("resource[{at}].{name}");
     let resource = required(entry.resource_id, || field("resource_id"))?;
-    let minimums = claims(at, "minimums", entry.minimums, limits);
-    let claims = claims(at, "wants", entry.wants, limits).and_then(|mut claims| {
-        claims.extend(minimums?.into_iter().map(Claim::as_minimum));
-        Ok(claims)
-    });
+    let claims = claims_and_minimums(|name| field(name), entry.wants, entry.minimums, limits);
+    let demand = claims.and_then(|claims| Ok((claims, groups::demands(at, entry.group, limits)?)));
     let (has, had) = (has(entry.has, || field("has")), has(entry.had, || field("had")));
     let resource = match allowed(resource, limits, || field("resource_id")) {
         Ok(resource) => resource,
@@ -291,8 +319,8 @@ fn node_ask(
             return Ok(None);
         }
     };
-    let bands = if matches!(claims, Err(Invalid::TooMany { .. })) { Reason::TooManyBands } else { Reason::BadValue };
-    let claims = problems.check(bands, &sender.id, &resource, claims)?;
+    let bands = if matches!(demand, Err(Invalid::TooMany { .. })) { Reason::TooManyBands } else { Reason::BadValue };
+    let demand = problems.check(bands, &sender.id, &resource, demand)?;
     let mut entry_reader = EntryReader { client: &sender.id, resource: &resource, problems };
     let knows_terms = entry.outstanding.is_some();
     let outstanding = entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose();
@@ -301,7 +329,7 @@ fn node_ask(
     let outstanding = outstanding.flatten().or(knows_terms.then_some(Amount::ZERO));
     let news = entry_reader.value(usage(entry.usage, at))?.flatten();
     let Sender { id, drops_late, is_gateway, instance } = sender.clone();
-    let ask = |claims| {
+    let ask = |claims, groups| {
         let learning = entry.learning.unwrap_or_default();
         let (kind, charged_to) = (HolderKind::Node, ChargedTo::default());
         // What the holders of a budget below may have spent is outstanding.
@@ -313,6 +341,7 @@ fn node_ask(
             kind,
             id,
             claims,
+            groups,
             has,
             had,
             outstanding,
@@ -325,25 +354,37 @@ fn node_ask(
             charged_to,
         }
     };
-    let request = match claims {
-        Some(claims) => Request::Ask(ask(claims)),
+    let request = match demand {
+        Some((claims, groups)) => Request::Ask(ask(claims, groups)),
         None => {
             let wants = has.map_or(Amount::ZERO, |has| has.capacity);
-            Request::Renew(ask(Claims::from_slice(&[Claim::new(wants, 1, 0)])))
+            Request::Renew(ask(Claims::from_slice(&[Claim::new(wants, 1, 0)]), Vec::new()))
         }
     };
     Ok(Some((resource, request)))
 }
 
+fn claims_and_minimums(
+    field: impl Fn(&str) -> String,
+    wants: Vec<wire::PriorityBandAggregate>,
+    minimums: Vec<wire::PriorityBandAggregate>,
+    limits: &Limits,
+) -> Result<Claims, Invalid> {
+    let minimums = claims(&field("minimums"), minimums, limits);
+    let mut claims = claims(&field("wants"), wants, limits)?;
+    claims.extend(minimums?.into_iter().map(Claim::as_minimum));
+    Ok(claims)
+}
+
 /// The claims of a child node. Missing fields are checked first, because they fail the whole request.
-fn claims(at: usize, list: &str, bands: Vec<wire::PriorityBandAggregate>, limits: &Limits) -> Result<Claims, Invalid> {
-    let field = |n: usize, name: &str| format!("resource[{at}].{list}[{n}].{name}");
+fn claims(list: &str, bands: Vec<wire::PriorityBandAggregate>, limits: &Limits) -> Result<Claims, Invalid> {
+    let field = |n: usize, name: &str| format!("{list}[{n}].{name}");
     for (n, band) in bands.iter().enumerate() {
         required(band.priority, || field(n, "priority"))?;
         required(band.num_clients, || field(n, "num_clients"))?;
         required(band.wants, || field(n, "wants"))?;
     }
-    count(bands.len(), limits.bands, &format!("resource[{at}].{list}"), "--max-bands")?;
+    count(bands.len(), limits.bands, list, "--max-bands")?;
     bands.into_iter().enumerate().map(|(n, band)| claim(band, |name| field(n, name))).collect()
 }
 
@@ -472,6 +513,7 @@ pub(crate) fn server_response(resource: String, answer: &Answer) -> Option<wire:
         safe_capacity: Some(supplied.lease.safe_capacity),
         budget: supplied.lease.budget.as_ref().map(budget_lease),
         terms: supplied.terms.iter().map(|(priority, terms)| wire_terms(*priority, terms)).collect(),
+        group: supplied.groups.iter().map(groups::share).collect(),
     })
 }
 

@@ -40,7 +40,8 @@ use crate::{
 
 const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
 const WATCH: &str = "/leaseway.push.v1.Push/Watch";
-/// A method with a stream of requests.
+/// The methods with streams of requests.
+const RENEW: &str = "/leaseway.session.v1.Session/Renew";
 const QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 /// The maximum number of digits in `grpc-timeout`; with more, hours would overflow.
 const MAX_TIMEOUT_DIGITS: usize = 8;
@@ -265,7 +266,7 @@ impl ConnectionService {
         let ConnectionContext { dispatcher, connection, .. } = &*self.0;
         let charge = Charge::request(&connection.budget, REQUEST + headers.bytes)?;
         let body_charge = Charge::part(&connection.budget, 0)?;
-        let is_stream = request.uri().path() == QUOTAS;
+        let is_stream = matches!(request.uri().path(), RENEW | QUOTAS);
         let body = if is_stream { RequestBody::of_stream } else { RequestBody::new };
         let request = self.with_context(request)?.map(|incoming| body(incoming, dispatcher.limits, body_charge));
         let answering = dispatcher.routes.clone().call(request);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leaseway_core::{
     self as core,
+    allocation::groups::GroupReport,
     lease::proposer::PromiseReport,
     policy::access::{AccessRequest, Action},
     pool::PoolReport,
@@ -11,7 +12,7 @@ use leaseway_core::{
     types::{Amount, HolderKind, Millis},
 };
 use leaseway_proto::status::{
-    self as wire, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises,
+    self as wire, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Group, Holder, Pool, Promises,
     Resource, ResourceLimit, Supply, Terms, status_server::Status as Service,
 };
 use leaseway_raft::Limit;
@@ -52,7 +53,8 @@ impl StatusService {
             let is_shown = |id: &str| admitted.may(&AccessRequest::on(Action::Read, id));
             let (statuses, next) = self.node.statuses_of(&request.page_token, limit, is_shown).await;
             let next = next.map(|next| next.to_string()).unwrap_or_default();
-            return Ok((statuses.iter().map(resource).collect(), next));
+            let row = |status| Resource { group: Vec::new(), ..resource(status) };
+            return Ok((statuses.iter().map(row).collect(), next));
         }
         admitted.check(CallKind::GetStatus, &AccessRequest::on(Action::Read, &request.resource_id))?;
         let from = match request.page_token.as_str() {
@@ -109,8 +111,24 @@ fn resource(status: &node::Status) -> Resource {
         supply: report.supply.as_ref().map(supply),
         overridden: report.overridden.as_ref().map(|overridden| self::overridden(overridden, status.at)),
         limit: status.limit.as_ref().map(limit),
+        group: report.groups.iter().map(group).collect(),
+        groups: report.group_count as u64,
         unbounded: !report.is_divided(),
         budget: report.budget.as_ref().map(budget),
+    }
+}
+
+fn group(group: &GroupReport) -> Group {
+    Group {
+        path: group.path.to_string(),
+        weight: group.weight,
+        minimum: group.minimum.get(),
+        maximum: group.maximum.map(Amount::get),
+        lends: group.lends,
+        share: group.share.get(),
+        wants: group.wants.get(),
+        held: group.held.get(),
+        members: group.members as u64,
     }
 }
 

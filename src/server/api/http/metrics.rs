@@ -12,7 +12,7 @@ use axum::{
     http::{StatusCode, header},
     response::IntoResponse,
 };
-use leaseway_core::{pool::PoolReport, types::escaped_lines};
+use leaseway_core::{pool::PoolReport, resource::ResourceReport, types::escaped_lines};
 use leaseway_raft::{Ineligible, Limits, PeerReport, RaftHandle};
 use metrics::gauge;
 use tokio::time::sleep;
@@ -34,6 +34,8 @@ use crate::{
 const CHUNK: usize = 32;
 /// Maximum length of a label, in bytes.
 const MAX_LABEL: usize = 128;
+/// Maximum number of groups with series, over all resources.
+const MAX_GROUP_SERIES: usize = 1000;
 
 /// Thousands of series take a while to render, so scrapes are rendered in the background, one at a time, and use at
 /// most half of the time of a thread.
@@ -57,6 +59,9 @@ pub(super) async fn render(State(pages): State<Pages>) -> impl IntoResponse {
         declarations: pages.node.declarations().len(),
     });
     set_left_out_gauges(pages.node.resources().saturating_sub(statuses.len()), &rest);
+    let groups: usize = statuses.iter().map(|status| status.report.group_count).sum();
+    let with_series: usize = statuses.iter().map(|status| status.report.groups.len()).sum();
+    gauge!("leaseway_unlisted_groups").set((groups - with_series.min(MAX_GROUP_SERIES)) as f64);
     if let Some(expires) = pages.health.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
         set_certificate_expires(expires);
     }
@@ -69,9 +74,9 @@ pub(super) async fn render(State(pages): State<Pages>) -> impl IntoResponse {
     }
     let prometheus = pages.prometheus.clone();
     let rendered = in_background(move || {
-        let mut series = GaugeText::default();
+        let (mut series, mut groups_left) = (GaugeText::default(), MAX_GROUP_SERIES);
         in_parts(statuses.chunks(CHUNK), |part| {
-            part.iter().for_each(|status| put_resource_gauges(&mut series, status));
+            part.iter().for_each(|status| put_resource_gauges(&mut series, status, &mut groups_left));
         });
         let mut page = prometheus.render();
         put_requests(&mut page);
@@ -184,10 +189,11 @@ fn set_raft_gauges(raft: &RaftHandle, free: Option<u64>) {
     }
 }
 
-fn put_resource_gauges(series: &mut GaugeText, status: &Status) {
+fn put_resource_gauges(series: &mut GaugeText, status: &Status, groups_left: &mut usize) {
     let resource = escaped_label(&label(&status.id));
-    let mut set = |name: &'static str, value: f64| series.put(name, &resource, value);
     let report = &status.report;
+    put_group_gauges(series, &resource, report, groups_left);
+    let mut set = |name: &'static str, value: f64| series.put(name, &resource, value);
     set("doorman_server_has", report.sums.granted.get());
     set("doorman_server_wants", report.sums.wants.get());
     set("doorman_server_subclients", report.sums.subclients as f64);
@@ -210,6 +216,20 @@ fn put_resource_gauges(series: &mut GaugeText, status: &Status) {
     }
     if let Some(pool) = &status.pool {
         put_pool_gauges(series, &resource, pool);
+    }
+}
+
+fn put_group_gauges(series: &mut GaugeText, resource: &str, report: &ResourceReport, left: &mut usize) {
+    if report.group_count == 0 {
+        return;
+    }
+    series.put("leaseway_resource_groups", resource, report.group_count as f64);
+    for group in report.groups.iter().take(*left) {
+        *left -= 1;
+        let labels = format!("resource=\"{resource}\",group=\"{}\"", escaped_label(&label(&group.path)));
+        series.put_labelled("leaseway_group_share", &labels, group.share.get());
+        series.put_labelled("leaseway_group_wants", &labels, group.wants.get());
+        series.put_labelled("leaseway_group_held", &labels, group.held.get());
     }
 }
 
@@ -245,6 +265,10 @@ struct GaugeText(Vec<(&'static str, String)>);
 impl GaugeText {
     /// `resource` must be [escaped](escaped_label).
     fn put(&mut self, name: &'static str, resource: &str, value: f64) {
+        self.put_labelled(name, &format!("resource=\"{resource}\""), value);
+    }
+
+    fn put_labelled(&mut self, name: &'static str, labels: &str, value: f64) {
         let place = self.0.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
             let head = format!("# HELP {name} {}\n# TYPE {name} gauge\n", help_of_gauge(name));
             self.0.push((name, head));
@@ -252,7 +276,7 @@ impl GaugeText {
         });
         let text = &mut self.0[place].1;
         // Writing to a string never fails.
-        let _ = writeln!(text, "{name}{{resource=\"{resource}\"}} {value}");
+        let _ = writeln!(text, "{name}{{{labels}}} {value}");
     }
 
     fn append_to(self, page: &mut String) {

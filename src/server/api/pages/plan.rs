@@ -190,10 +190,25 @@ fn one(resource: &ResourcePlan) -> Markup {
             }
             @if let Some(forecast) = &resource.forecast {
                 @for sentence in forecast.sentences() { p { (sentence) "." } }
+                (groups(forecast))
                 (holders(forecast))
             }
         }
     }
+}
+
+fn groups(forecast: &ForecastReport) -> Markup {
+    let columns = [Text("Group"), Number("Wants, units"), Number("Due, units"), Number("New due, units")];
+    let share = |share: Option<Amount>| share.map_or_else(|| "–".to_owned(), |share| text::number(share.get()));
+    let rows = html! {
+        tbody { @for group in &forecast.groups { tr {
+            th.id scope="row" { (escaped(&group.path)) }
+            td.n { (text::number(group.wants.get())) }
+            td.n { (share(group.before)) }
+            td.n { (share(group.after)) }
+        } } }
+    };
+    html! { @if !forecast.groups.is_empty() { (table("Groups", &columns, &rows)) } }
 }
 
 fn holders(forecast: &ForecastReport) -> Markup {

@@ -137,6 +137,7 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
     parts.put("figures", &figures(&detail));
     parts.put("plot", &plot(pages, query));
     parts.put("top", &top(&page.top, &detail));
+    parts.put("groups", &groups(&detail, query));
     parts.put("more", &more(&detail));
     parts.put("changes", &changes(pages, &query.resource));
     parts.put("count", &html! { (holder_count(&page, &detail)) });
@@ -151,6 +152,7 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
             (Parts::place("plot"))
         }
         (Parts::place("top"))
+        (Parts::place("groups"))
         (Parts::place("more"))
         (Parts::place("changes"))
         section {
@@ -159,6 +161,7 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
                 input type="hidden" name="resource" value=(query.resource);
                 input type="hidden" name="sort" value=(query.sort.name());
                 input type="hidden" name="span" value=(query.span.name());
+                @if !query.group.is_empty() { input type="hidden" name="group" value=(escaped(&query.group)); }
                 label for="search" { "Part of the id" }
                 input #search name="search" type="search" value=(escaped(&query.search)) maxlength="256";
                 button { "Search" }
@@ -269,7 +272,60 @@ fn sorted(is_sorted: bool, is_ascending: bool) -> Option<&'static str> {
 fn holders_link(query: &HolderQuery, sort: HolderSort, page: usize) -> String {
     let (resource, search) = (text::encoded(&query.resource), text::encoded(&query.search));
     let span = query.span.name();
-    format!("/resource?resource={resource}&search={search}&sort={}&page={page}&span={span}", sort.name())
+    let group = if query.group.is_empty() { String::new() } else { format!("&group={}", text::encoded(&query.group)) };
+    format!("/resource?resource={resource}&search={search}&sort={}&page={page}&span={span}{group}", sort.name())
+}
+
+/// The groups directly in the one that the query names, each with a link to those in it.
+fn groups(detail: &ResourceDetail, query: &HolderQuery) -> Markup {
+    let report = &detail.status.report;
+    let rows = detail.groups_in(&query.group);
+    let link = |path: &str| holders_link(&HolderQuery { group: path.to_owned(), ..query.clone() }, query.sort, 1);
+    let has_groups = |path: &str| !detail.groups_in(path).is_empty();
+    let body = html! {
+        tbody { @for group in &rows { tr {
+            th.id scope="row" {
+                @if has_groups(&group.path) { a href=(link(&group.path)) { (escaped(&group.path)) } }
+                @else { (escaped(&group.path)) }
+            }
+            td.n { (text::number(group.wants.get())) }
+            td.n.short[group.share.get() < group.wants.get()] { (text::number(group.share.get())) }
+            td.n { (text::number(group.held.get())) }
+            td.n { (group.weight) }
+            td.n {
+                @if group.minimum.get() > 0.0 {
+                    (text::number(group.minimum.get())) @if !group.lends { " " span.tag { "kept" } }
+                } @else { "–" }
+            }
+            td.n { @match group.maximum { Some(most) => (text::number(most.get())), None => "–" } }
+            td.n { (text::count(group.members)) }
+        } } }
+    };
+    let columns = [
+        Text("Group"),
+        Number("Wants, units"),
+        Number("Due, units"),
+        Number("Held, units"),
+        Number("Weight"),
+        Number("Minimum"),
+        Number("Maximum"),
+        Number("Members"),
+    ];
+    html! {
+        @if report.group_count > 0 {
+            section {
+                h2 { "Groups" @if !query.group.is_empty() { " in " (escaped(&query.group)) } }
+                @if !query.group.is_empty() {
+                    p { a href=(link(query.group.rsplit_once('/').map_or("", |(above, _)| above))) { "One level up" } }
+                }
+                @if rows.is_empty() { p.none { "No group here." } } @else { (table("Groups", &columns, &body)) }
+                @if report.groups.len() < report.group_count {
+                    p { (text::count(report.groups.len())) " of " (text::count(report.group_count))
+                        " groups are listed, those with the largest wants." }
+                }
+            }
+        }
+    }
 }
 
 /// Links to the other pages. Empty if there is only one page.

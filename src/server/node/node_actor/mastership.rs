@@ -91,6 +91,7 @@ impl NodeActor {
             self.master_known.send_replace(true);
         }
         self.shared.watchers.dismiss();
+        self.shared.renewing.dismiss();
         self.shared.subscribers.dismiss();
         self.end_uplink();
         if is_master {

@@ -27,7 +27,7 @@ use std::{
 
 use actix::{ActorContext, ActorState as ActixState, Handler, Message, MessageResult};
 use leaseway_core::engine::{Batch, Effects, Ended, LostMastership};
-use leaseway_core::resource::{Answer, Counters, Request};
+use leaseway_core::resource::{Answer, Counters, Renewal, Renewed, Request};
 use tokio::sync::oneshot;
 
 use super::{
@@ -88,6 +88,17 @@ pub(crate) struct Incarnation {
     place: Option<ResourcePlace>,
 }
 
+/// Reaches an incarnation without keeping it alive, for streams of renewals.
+#[derive(Clone)]
+pub(crate) struct WeakResourceHandle(Weak<Incarnation>);
+
+impl WeakResourceHandle {
+    /// Answers a client that echoes a lease and has nothing else to say, if that is possible without a round.
+    pub(crate) fn renew(&self, renewal: &Renewal<'_>) -> Option<Renewed> {
+        self.0.upgrade()?.renew(renewal)
+    }
+}
+
 /// Why a message was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendError {
@@ -106,6 +117,10 @@ impl ResourceHandle {
     /// The id of the resource.
     pub(crate) fn id(&self) -> &Arc<str> {
         &self.0.id
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakResourceHandle {
+        WeakResourceHandle(Arc::downgrade(&self.0))
     }
 
     /// Charges the next incarnation to the principal of this one.
@@ -372,6 +387,11 @@ impl Incarnation {
         self.ended.store(ended, Ordering::Release);
     }
 
+    /// Whether a limit was changed that the next round applies.
+    pub(super) fn is_limit_changed(&self) -> bool {
+        self.limit_changed.load(Ordering::Relaxed)
+    }
+
     /// Whether the limit may have changed since the last call.
     pub(super) fn take_limit_changed(&self) -> bool {
         self.limit_changed.load(Ordering::Relaxed) && self.limit_changed.swap(false, Ordering::Acquire)
@@ -430,6 +450,21 @@ impl Incarnation {
             }
         }
         Schedule::wake(self);
+    }
+
+    /// Renews a lease without a round, unless another thread holds the lock or the actor must do more than that.
+    fn renew(self: &Arc<Self>, renewal: &Renewal<'_>) -> Option<Renewed> {
+        let mut state = self.state.try_lock().ok()?;
+        let renewed = match &mut *state {
+            ActorState::Packed(actor) => actor.renew(self, renewal),
+            _ => None,
+        };
+        drop(state);
+        // A leader that found the lock held relies on its holder.
+        if self.has_requests() {
+            self.run();
+        }
+        renewed
     }
 
     /// Moves all pending requests into the buffers of the round.

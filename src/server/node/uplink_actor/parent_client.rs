@@ -99,6 +99,8 @@ impl Asker for ParentClient {
                 let sent = Duration::from_millis(self.context.clock.unix_ms());
                 Box::pin(ask(channel, wire::get_server_capacity(node, instance, &asks), sent))
             }
+            // No parent offers streams to nodes.
+            Body::Stream(_) => Box::pin(std::future::ready(Err(Status::unimplemented("streams are for clients")))),
             Body::Release(releases) => Box::pin(release(channel, wire::release_capacity(node, instance, releases))),
         }
     }

@@ -120,6 +120,7 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         instance: None,
         news: None,
         spent: None,
+        groups: Vec::new(),
         charged_to: leaseway_core::types::ChargedTo::default(),
     })
 }

@@ -7,7 +7,10 @@ use leaseway_client::{
     transport::wire as shared,
 };
 use leaseway_core::{
-    allocation::division::Terms,
+    allocation::{
+        division::Terms,
+        groups::{GroupBound, GroupDemand, GroupLimit, GroupSupply},
+    },
     pool::Usage,
     resource::NodeInstance,
     types::{Amount, Claim, clamp_priority},
@@ -29,6 +32,7 @@ pub(super) fn get_server_capacity(
         had: ask.had.as_ref().map(shared::echo),
         wants: ask.demand.claims.iter().filter(|claim| !claim.is_minimum).map(band).collect(),
         minimums: ask.demand.claims.iter().filter(|claim| claim.is_minimum).map(band).collect(),
+        group: ask.demand.groups.iter().map(group_demand).collect(),
         outstanding: Some(ask.demand.outstanding.get()),
         learning: Some(ask.demand.learning),
         usage: ask.demand.usage.as_ref().map(usage),
@@ -41,6 +45,16 @@ pub(super) fn get_server_capacity(
         drops_late: Some(true),
         node: Some(instance.node.get()),
         term: Some(instance.term),
+    }
+}
+
+fn group_demand(demand: &GroupDemand) -> wire::GroupDemand {
+    let (minimums, wants): (Vec<&Claim>, Vec<&Claim>) = demand.claims.iter().partition(|claim| claim.is_minimum);
+    wire::GroupDemand {
+        group: Some(demand.path.to_string()),
+        wants: wants.into_iter().map(band).collect(),
+        minimums: minimums.into_iter().map(band).collect(),
+        outstanding: Some(demand.held.get()),
     }
 }
 
@@ -101,15 +115,50 @@ pub(super) fn parsed(
         let given = response.gets.as_ref().and_then(|gets| shared::lease(&id, gets, response.safe_capacity, sent));
         let given = given.map(|given| GrantedLease { budget: shared::budget(response.budget.as_ref()), ..given });
         let terms: Option<Vec<_>> = response.terms.iter().map(terms).collect();
-        match (given, terms) {
-            (Some(given), Some(terms)) => {
+        let groups: Option<Vec<_>> = response.group.iter().map(group_supply).collect();
+        match (given, terms, groups) {
+            (Some(given), Some(terms), Some(groups)) => {
                 let (settings, complaint) = instructed(response.algorithm.as_ref(), response.safe_capacity);
-                parsed.granted.push((Granted { given, terms, settings }, complaint));
+                parsed.granted.push((Granted { given, terms, groups, settings }, complaint));
             }
             _ => parsed.malformed.push(id.to_string()),
         }
     }
     parsed
+}
+
+fn group_supply(wire: &wire::GroupShare) -> Option<GroupSupply> {
+    let terms: Option<Vec<_>> = wire.terms.iter().map(terms).collect();
+    Some(GroupSupply {
+        path: wire.group.as_deref()?.into(),
+        capacity: Amount::new(wire.capacity?).ok()?,
+        terms: terms?,
+        // It explains only, so an invalid one is left out.
+        limit: wire.limit.as_ref().and_then(|limit| group_limit(wire.group(), limit)),
+    })
+}
+
+fn group_limit(group: &str, wire: &wire::GroupLimit) -> Option<GroupLimit> {
+    let amount = |amount: f64| Amount::new(amount).ok();
+    let because = match (wire.maximum, wire.minimum, &wire.terms) {
+        (Some(most), None, None) => GroupBound::Maximum(amount(most)?),
+        (None, Some(least), None) => GroupBound::Minimum(amount(least)?),
+        (None, None, Some(wire)) => GroupBound::Share(terms(wire)?.1),
+        (None, None, None) if wire.unreported() => GroupBound::Unreported,
+        (None, None, None) if wire.lease() => GroupBound::Lease,
+        _ => return None,
+    };
+    Some(GroupLimit {
+        group: group.into(),
+        share: amount(wire.share?)?,
+        wants: amount(wire.wants?)?.into(),
+        here: None,
+        binding: wire.binding.as_deref()?.into(),
+        binding_weight: u32::try_from(wire.binding_weight?).ok()?,
+        binding_share: amount(wire.binding_share?)?,
+        binding_wants: amount(wire.binding_wants?)?.into(),
+        because,
+    })
 }
 
 fn terms(wire: &wire::Terms) -> Option<(i16, Terms)> {
@@ -134,6 +183,7 @@ mod tests {
 
     fn response(id: &str) -> wire::ServerCapacityResourceResponse {
         wire::ServerCapacityResourceResponse {
+            budget: None,
             resource_id: Some(id.into()),
             gets: Some(wire::Lease {
                 expiry_time: Some(1_000),
@@ -145,6 +195,7 @@ mod tests {
             algorithm: None,
             safe_capacity: None,
             terms: Vec::new(),
+            group: Vec::new(),
         }
     }
 
@@ -191,6 +242,38 @@ mod tests {
         ] {
             assert_eq!(with_terms(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn parts_of_groups_are_read_with_the_reason_of_their_limit() {
+        let limit = wire::GroupLimit {
+            share: Some(20.0),
+            wants: Some(100.0),
+            binding: Some("acme".into()),
+            binding_weight: Some(2),
+            binding_share: Some(30.0),
+            binding_wants: Some(200.0),
+            maximum: Some(30.0),
+            ..wire::GroupLimit::default()
+        };
+        let share = |limit| wire::GroupShare {
+            group: Some("acme/web".into()),
+            capacity: Some(5.0),
+            terms: vec![wire::Terms { priority: Some(0), level: Some(2.5), ..wire::Terms::default() }],
+            limit,
+        };
+        let supply = group_supply(&share(Some(limit.clone()))).expect("valid");
+        assert_eq!(
+            (&*supply.path, supply.capacity.get(), supply.terms),
+            ("acme/web", 5.0, vec![(0, Terms::Level(2.5))])
+        );
+        let read = supply.limit.expect("valid");
+        assert_eq!((&*read.group, &*read.binding, read.binding_weight), ("acme/web", "acme", 2));
+        assert_eq!(read.because, GroupBound::Maximum(Amount::clamped(30.0)));
+        let two = wire::GroupLimit { minimum: Some(1.0), ..limit };
+        assert_eq!(group_supply(&share(Some(two))).expect("the rest is valid").limit, None);
+        let wrong = wire::GroupShare { capacity: Some(f64::NAN), ..share(None) };
+        assert_eq!(group_supply(&wrong), None);
     }
 
     #[test]

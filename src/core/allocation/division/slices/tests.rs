@@ -5,8 +5,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     tests::cases,
-    types::{Amount, Sum},
+    types::{Amount, MAX_SLICES, Sum},
 };
+
+fn summarize(index: &Index) -> Claims {
+    super::summarize(index, MAX_SLICES)
+}
 
 fn index(claims: &[Claim]) -> Index {
     let mut index = Index::new();

@@ -163,10 +163,10 @@ proptest! {
             division.insert(slot as u32, &[*claim]);
             theirs.extend(at_child.then_some(*claim));
         }
-        let mut slices = child.summarize();
+        let mut slices = child.summarize(MAX_SLICES);
         // With fewer distinct wants than the maximum number of slices, slices are exact up to the rounding of sums.
         prop_assume!(slices.len() < 64);
-        slices.extend(child.summarize_minimums());
+        slices.extend(child.summarize_minimums(MAX_SLICES));
         parent.insert(1_000, &slices);
         let of_slices: Sum = slices.iter().map(|slice| parent.due(&parent.terms(0), slice)).collect();
         let all = divide(&settings, &claims);

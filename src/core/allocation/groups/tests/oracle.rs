@@ -15,12 +15,12 @@ use crate::{
 };
 
 #[derive(Debug, Clone)]
-pub(in crate::allocation::groups) struct Client {
-    pub(super) id: String,
-    pub(super) wants: f64,
-    pub(super) priority: i16,
+pub(crate) struct Client {
+    pub(crate) id: String,
+    pub(crate) wants: f64,
+    pub(crate) priority: i16,
     /// The place of its client rule.
-    pub(super) rule: Option<usize>,
+    pub(crate) rule: Option<usize>,
 }
 
 /// A client or a group among its like, after its rule was applied.
@@ -44,12 +44,12 @@ fn fraction(number: f64) -> BigRational {
     BigRational::from_float(number).expect("a finite number")
 }
 
-pub(super) fn number(fraction: &BigRational) -> f64 {
+pub(crate) fn number(fraction: &BigRational) -> f64 {
     fraction.to_f64().expect("it is in range")
 }
 
 /// The distance from the exact due.
-pub(super) fn apart(ours: Amount, expected: &BigRational) -> f64 {
+pub(crate) fn apart(ours: Amount, expected: &BigRational) -> f64 {
     number(&(fraction(ours.get()) - expected)).abs()
 }
 
@@ -203,7 +203,7 @@ fn below(path: &str, name: &str) -> String {
 }
 
 /// The due of each client.
-pub(super) fn exact(case: &Case) -> Vec<BigRational> {
+pub(crate) fn exact(case: &Case) -> Vec<BigRational> {
     let mut dues = vec![BigRational::zero(); case.clients.len()];
     case.fill("", &case.tree(), &fraction(case.capacity), &mut dues);
     dues

@@ -71,7 +71,7 @@ impl Explanation {
             DueRule::Wants => "all that it wants".to_owned(),
             DueRule::Unlimited => "all that it wants, because this resource is not shared".to_owned(),
             DueRule::Level(level) => {
-                format!("no client that wants more is due more than {}{each}", readable(*level))
+                format!("every client that wants more than {level} is due {level}{each}", level = readable(*level))
             }
             DueRule::Share { equal, top_up } if *top_up > 0.0 => {
                 let part = readable(top_up * 100.0);
@@ -113,6 +113,8 @@ impl Explanation {
                 amount(budget.reserved),
                 amount(budget.left)
             ),
+            DueRule::Groups(1) => "its part of one group of clients".to_owned(),
+            DueRule::Groups(groups) => format!("the sum of its parts of {groups} groups of clients"),
             DueRule::LoanEnded => "the lease from the parent has ended and was not renewed".to_owned(),
             DueRule::NothingLent => "the parent has lent nothing to this node".to_owned(),
         }
@@ -160,8 +162,15 @@ impl Explanation {
     }
 
     fn others(&self, others: &Others) -> String {
-        let named = others.most.iter().map(|(id, beyond, until)| {
-            format!("{} {} (until {} from now)", escaped(id), amount(*beyond), self.in_time(*until))
+        let named = others.most.iter().map(|other| {
+            let late = other.asks.map_or(Millis(0), |asks| self.at.since(asks));
+            let silence = match late.0 / 1000 {
+                // A request may be on its way.
+                0..2 => String::new(),
+                late => format!("; it should have asked {late} s ago, and may be gone"),
+            };
+            let (id, beyond, until) = (escaped(&other.id), amount(other.beyond), self.in_time(other.until));
+            format!("{id} {beyond} (until {until} from now{silence})")
         });
         let named = named.collect::<Vec<_>>().join(", ");
         let more = others.count.saturating_sub(others.most.len());
@@ -183,7 +192,7 @@ impl Explanation {
         };
         match self.latest {
             Some(latest) if self.holder.granted != self.holder.due => format!(
-                "{asks}, and can have its due in {} at the latest, if wants stay as they are.",
+                "{asks}, and can have its due in {} at the latest, if wants stay as they are and the master stays.",
                 self.in_time(latest)
             ),
             _ => format!("{asks}."),
@@ -205,6 +214,7 @@ impl Explanation {
             DueRule::Pool(state) if state.standing == PoolStanding::Waiting => {
                 "An assignment (`leaseway pool set`) would give it a place before others."
             }
+            DueRule::Groups(_) => "Explain a client at this node to see the level that binds its group.",
             DueRule::NothingLent => "Explain this node at the parent to see why.",
             DueRule::LoanEnded => "Check the parent: `leaseway status` of this node says when it answered last.",
             _ => return None,
@@ -217,6 +227,8 @@ fn group_advice(limit: &GroupLimit) -> String {
     let group = named(&limit.binding);
     match limit.because {
         GroupBound::Maximum(_) => format!("More would take a larger maximum of {group}."),
+        GroupBound::Lease => "More would take a larger lease of this node.".to_owned(),
+        GroupBound::Unreported => "The parent divides for it once it has answered.".to_owned(),
         _ => format!("More would take a larger capacity, or a larger weight or minimum of {group}."),
     }
 }
@@ -228,12 +240,18 @@ fn named(group: &str) -> String {
 /// The group of the client is due less than its clients want.
 fn short(limit: &GroupLimit) -> String {
     let (group, share, wants) = (escaped(&limit.group), amount(limit.share), sum(limit.wants));
-    format!("its group {group} is due {share} of the {wants} that its clients want")
+    let said = format!("its group {group} is due {share} of the {wants} that its clients want");
+    match limit.here {
+        Some((share, wants)) => format!("{said} in the whole tree, and {} of {} here", amount(share), sum(wants)),
+        None => said,
+    }
 }
 
 /// The level that binds.
 fn binding(limit: &GroupLimit) -> String {
     let because = match limit.because {
+        GroupBound::Lease => "the lease of this node covers no more of what its groups are due".to_owned(),
+        GroupBound::Unreported => "this node's parent does not know yet that it has clients here".to_owned(),
         GroupBound::Maximum(most) => format!("a rule limits it to {}", amount(most)),
         GroupBound::Minimum(least) => format!("a rule guarantees it {}, and its share is less", amount(least)),
         GroupBound::Share(Terms::Minimums(_)) => "the minimums of all groups exceed what they share".to_owned(),

@@ -37,7 +37,7 @@ fn resources_are_rules_like_those_of_files() {
         nested,
     ];
     let resources = [packed(&config("one", "shop", shop.to_vec())), packed(&config("two", "other", Vec::new()))];
-    let LoadedConfigs { rules, warnings } = load(&resources).expect("valid");
+    let LoadedConfigs { rules, warnings } = load(&resources, false).expect("valid");
     assert_eq!(warnings, [""; 0]);
     assert!(rules.domain("other").is_some());
     let shop = rules.domain("shop").expect("it was read");
@@ -84,7 +84,7 @@ fn errors_have_the_resource_the_path_and_what_was_expected() {
         ),
         (
             of(descriptor("a", "", Some(RateLimitPolicy { unlimited: true, ..day() }))),
-            "resource `r`: descriptors[0].rate_limit.requests_per_unit: `requests_per_unit` contradicts",
+            "resource `r`: descriptors[0].rate_limit.unit: `unit` contradicts",
         ),
         (
             of(descriptor("a", "", Some(replacing("x")))),
@@ -95,7 +95,7 @@ fn errors_have_the_resource_the_path_and_what_was_expected() {
             "descriptors[0].rate_limit.replaces[0]: an element of `replaces` needs the `name`",
         ),
     ] {
-        let error = load(&[packed(&config)]).expect_err(says);
+        let error = load(&[packed(&config)], false).expect_err(says);
         assert!(error.contains(says), "{error}\n{says}");
     }
 }
@@ -103,16 +103,16 @@ fn errors_have_the_resource_the_path_and_what_was_expected() {
 #[test]
 fn one_wrong_resource_rejects_all() {
     let good = |name| packed(&config(name, "d", Vec::new()));
-    let error = load(&[good("one"), good("two")]).expect_err("one domain in two resources");
+    let error = load(&[good("one"), good("two")], false).expect_err("one domain in two resources");
     assert_eq!(
         error,
-        "resource `two`: domain: resource `one` has the domain `d`, too; define each domain in one place"
+        "resource `two`: domain: resource `one` has the domain `d`, too; define each domain in one place, or set --rls-merge-domains"
     );
     let of_other_type = Any { type_url: "type.googleapis.com/x.Y".to_owned(), value: Vec::new() };
-    let error = load(&[good("one"), of_other_type]).expect_err("another type");
+    let error = load(&[good("one"), of_other_type], false).expect_err("another type");
     assert!(error.starts_with("resources[1]: the type is `type.googleapis.com/x.Y`, expected `"), "{error}");
     let garbage = Any { value: vec![0xff; 8], ..good("one") };
-    let error = load(&[garbage]).expect_err("garbage");
+    let error = load(&[garbage], false).expect_err("garbage");
     assert!(error.starts_with("resources[0]: not a RateLimitConfig: "), "{error}");
 }
 
@@ -120,7 +120,7 @@ fn one_wrong_resource_rejects_all() {
 fn messages_are_bounded_and_escaped() {
     let long = "x".repeat(10_000) + "\n";
     let many = (0..30).map(|_| descriptor(&long, "", Some(RateLimitPolicy::default()))).collect();
-    let error = load(&[packed(&config("a\nb", "d", many))]).expect_err("mistakes");
+    let error = load(&[packed(&config("a\nb", "d", many))], false).expect_err("mistakes");
     assert_eq!(error.lines().count(), MAX_TOLD + 1, "{error}");
     assert!(error.ends_with("more mistakes") && error.len() < 20_000, "{error}");
     assert!(error.starts_with("resource `a\\nb`: "), "{error}");
@@ -128,9 +128,9 @@ fn messages_are_bounded_and_escaped() {
 
 #[test]
 fn flags_without_an_effect_are_warnings() {
-    let flags = RateLimitDescriptor { shadow_mode: true, detailed_metric: true, ..descriptor("a", "", None) };
-    let LoadedConfigs { warnings, .. } = load(&[packed(&config("r", "d", vec![flags]))]).expect("valid");
-    let [metric, shadow] = &warnings[..] else { panic!("{warnings:?}") };
-    assert!(metric.contains("descriptors[0].detailed_metric: `detailed_metric` changes nothing"), "{metric}");
+    let flags = RateLimitDescriptor { shadow_mode: true, quota_mode: true, ..descriptor("a", "", None) };
+    let LoadedConfigs { warnings, .. } = load(&[packed(&config("r", "d", vec![flags]))], false).expect("valid");
+    let [shadow, quota] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(quota.contains("descriptors[0].quota_mode: `quota_mode` has no effect without"), "{quota}");
     assert!(shadow.contains("descriptors[0].shadow_mode: `shadow_mode` has no effect without"), "{shadow}");
 }

@@ -13,6 +13,7 @@ fn entry() -> wire::ResourceRequest {
         wants: Some(1.0),
         usage: None,
         outstanding: None,
+        spent: None,
     }
 }
 
@@ -262,5 +263,43 @@ fn fields_of_the_sender_apply_to_every_entry() {
             });
             assert_eq!(drops_late.collect::<Vec<_>>(), [expected; 2], "{sent:?}");
         }
+    }
+}
+
+#[test]
+fn a_node_reports_its_demand_by_group() {
+    let band = |wants: f64| wire::PriorityBandAggregate { priority: Some(0), num_clients: Some(2), wants: Some(wants) };
+    let group = |path: &str, wants: f64| wire::GroupDemand {
+        group: Some(path.into()),
+        wants: vec![band(wants)],
+        minimums: vec![band(1.0)],
+        outstanding: Some(3.0),
+    };
+    let read = |group: Vec<wire::GroupDemand>| {
+        let entry = wire::ServerCapacityResourceRequest {
+            resource_id: Some("r".into()),
+            wants: vec![band(30.0)],
+            group,
+            ..Default::default()
+        };
+        get_server_capacity(of_node(vec![entry]), &Limits::default()).expect("answered")
+    };
+    let parsed = read(vec![group("acme/web", 20.0), group("", 10.0)]);
+    let Request::Ask(ask) = &parsed.requests[0].1 else { panic!("{parsed:?}") };
+    let (web, unknown) = (&ask.groups[0], &ask.groups[1]);
+    assert_eq!((&*web.path, web.held.get(), &*unknown.path), ("acme/web", 3.0, ""));
+    let claims: Vec<_> = web.claims.iter().map(|claim| (claim.wants.get(), claim.is_minimum)).collect();
+    assert_eq!(claims, [(20.0, false), (1.0, true)]);
+    for (groups, says) in [
+        (vec![group("a", f64::NAN)], "resource[0].group[0].wants[0].wants: is NaN"),
+        (vec![group("a", 1.0), group(&"x".repeat(300), 1.0)], "resource[0].group[1].group: is 300 bytes long"),
+        (vec![group("a", 1.0); 1_003], "resource[0].group: has 1003 groups, at most 1002 are allowed"),
+        (
+            vec![wire::GroupDemand { wants: vec![band(1.0); 500], ..group("a", 1.0) }; 30],
+            "resource[0].group: has 15030 slices in its groups, at most 10004 are allowed",
+        ),
+    ] {
+        let said = problem(read(groups)).0;
+        assert!(said.starts_with(says), "{said}");
     }
 }

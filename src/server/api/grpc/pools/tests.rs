@@ -100,6 +100,7 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
         instance: None,
         news: None,
         spent: None,
+        groups: Vec::new(),
         charged_to: ChargedTo::default(),
     };
     let answer = node.submit(&"searches".into(), leaseway_core::resource::Request::Ask(ask)).await.expect("an answer");

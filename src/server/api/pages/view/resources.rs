@@ -7,7 +7,7 @@ use std::{
 };
 
 use leaseway_core::{
-    allocation::division::Terms,
+    allocation::{division::Terms, groups::GroupReport},
     policy::overrides::Override,
     resource::HolderReport,
     types::{Amount, HolderKind, Millis, readable},
@@ -269,6 +269,14 @@ impl ResourceDetail {
         supply.flat_map(|supply| &supply.terms).map(|(priority, terms)| terms_text(*priority, terms)).collect()
     }
 
+    /// The groups directly in the one with this path, the largest wants first.
+    pub(crate) fn groups_in(&self, path: &str) -> Vec<&GroupReport> {
+        let is_in = |group: &&GroupReport| group.path.rsplit_once('/').map_or("", |(above, _)| above) == path;
+        let mut groups: Vec<_> = self.status.report.groups.iter().filter(is_in).collect();
+        groups.sort_by(|one, other| other.wants.cmp(&one.wants).then_with(|| one.path.cmp(&other.path)));
+        groups
+    }
+
     pub(crate) fn to_json(&self) -> Value {
         let Status { report, promises, pool, limit, at, .. } = &self.status;
         let mut value = json!(self.row);
@@ -287,6 +295,8 @@ impl ResourceDetail {
             "unclaimed_ms": promises.unclaimed_until.since(*at).0,
             "horizon_ms": promises.horizon.since(*at).0,
         })));
+        value["group_count"] = json!(report.group_count);
+        value["groups"] = report.groups.iter().map(group_as_json).collect();
         value["pool"] = json!(pool.as_ref().map(|pool| json!({
             "total": pool.total.get(),
             "connected": pool.connected.get(),
@@ -308,6 +318,14 @@ impl ResourceDetail {
         }));
         value
     }
+}
+
+fn group_as_json(group: &GroupReport) -> Value {
+    json!({
+        "path": group.path, "wants": group.wants.get(), "share": group.share.get(), "held": group.held.get(),
+        "weight": group.weight, "minimum": group.minimum.get(), "maximum": group.maximum.map(Amount::get),
+        "lends": group.lends, "members": group.members,
+    })
 }
 
 fn terms_text(priority: i16, terms: &Terms) -> String {
@@ -417,6 +435,8 @@ pub(crate) struct HolderQuery {
     pub(crate) page: usize,
     /// The length of the plot.
     pub(crate) span: Span,
+    /// The path of the group whose groups are shown. Empty: those of the first level.
+    pub(crate) group: String,
 }
 
 /// Number of holders in each list of [`TopHolders`].

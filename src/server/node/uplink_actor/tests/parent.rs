@@ -136,6 +136,7 @@ impl capacity_server::Capacity for Fake {
         let mastership = says.redirect.clone().map(|master| Mastership { master_address: Some(master) });
         let expiry_time = Clock::start().now().unix + 600;
         let answer = |entry: wire::ServerCapacityResourceRequest| wire::ServerCapacityResourceResponse {
+            budget: None,
             resource_id: entry.resource_id,
             gets: Some(wire::Lease {
                 expiry_time: Some(expiry_time),
@@ -147,6 +148,7 @@ impl capacity_server::Capacity for Fake {
             algorithm: Some(says.algorithm.clone()),
             safe_capacity: Some(-1.0),
             terms: says.terms.clone(),
+            group: Vec::new(),
         };
         let response = request.resource.into_iter().filter(|_| mastership.is_none()).map(answer).collect();
         Ok(Response::new(GetServerCapacityResponse { response, mastership, ..Default::default() }))

@@ -66,7 +66,7 @@ final class Opened {
     private double inUse;
     private Usable usable = Usable.UNKNOWN;
     private boolean isClosed;
-    /** Completed and replaced when usable changes. */
+    /** Completed and replaced when usable changes, and when the resource is closed. */
     private CompletableFuture<Void> changed = new CompletableFuture<>();
 
     Opened(Client client, String id, Kind kind, ResourceOptions options, Runnable onPressure) {
@@ -248,6 +248,10 @@ final class Opened {
         if (isSame) {
             return null;
         }
+        return replaceChanged();
+    }
+
+    private CompletableFuture<Void> replaceChanged() {
         CompletableFuture<Void> completed = changed;
         changed = new CompletableFuture<>();
         return completed;
@@ -326,11 +330,24 @@ final class Opened {
             // A change that the driver is about to apply comes too late.
             isClosed = true;
             completed = setUsable(0, Usable.UNKNOWN);
+            if (completed == null) {
+                // Nothing could be used before.
+                completed = replaceChanged();
+            }
             client.record(id, 0);
         } finally {
             lock.unlock();
         }
         announce(completed);
+    }
+
+    boolean isClosed() {
+        lock.lock();
+        try {
+            return isClosed;
+        } finally {
+            lock.unlock();
+        }
     }
 
     boolean hasReferences() {

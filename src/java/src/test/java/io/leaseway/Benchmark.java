@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ThreadFactory;
+import java.util.stream.IntStream;
 
 /**
  * The cost of a permit and of waiting callers.
@@ -26,6 +27,7 @@ public final class Benchmark {
 
     public static void main(String[] arguments) throws Exception {
         permits();
+        picks();
         waiters("futures", Benchmark::waitInFutures);
         ThreadFactory virtual = virtualThreads();
         if (virtual != null) {
@@ -49,6 +51,23 @@ public final class Benchmark {
                 measure("tryAcquire", rate::tryAcquire);
                 measure("acquire without waiting", rate::acquire);
                 measure("acquire and close", () -> gauge.acquire().close());
+            }
+        }
+    }
+
+    /** The cost of a pick among backends with different weights. */
+    private static void picks() throws Exception {
+        for (int backends : new int[] {4, 64}) {
+            Balancer<Integer> balancer = Balancer.weighted(IntStream.rangeClosed(1, backends)
+                    .mapToObj(n -> new Balancer.Weighted<>(n, n))
+                    .toList());
+            for (int round = 1; round <= ROUNDS; round++) {
+                long begun = System.nanoTime();
+                int picks = PERMITS / 10 / backends;
+                for (int n = 0; n < picks; n++) {
+                    balancer.pick();
+                }
+                System.out.printf("pick among %d: %.0f ns%n", backends, (double) (System.nanoTime() - begun) / picks);
             }
         }
     }

@@ -39,7 +39,8 @@ final class Conform {
         String name = words.length > 1 ? words[1] : "";
         switch (words[0]) {
             case "open" ->
-                client = Client.builder(words[2].split(","))
+                client = Client.fromEnvironment()
+                        .endpoints(words[2].split(","))
                         .id(name)
                         .mode(Mode.valueOf(words[3].toUpperCase(Locale.ROOT)))
                         .connect();

@@ -8,30 +8,29 @@ use tokio::{
     time::{Duration, timeout},
 };
 
-/// Why a case failed.
-pub(super) type Outcome = Result<(), String>;
-
 /// The time limit of an answer, beyond the time that the command itself takes. Programs of some languages start slowly.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the library may use of a resource, and why.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Usable {
-    pub(super) capacity: f64,
+pub(crate) struct Usable {
+    pub(crate) capacity: f64,
     /// `lease`, `fallback` or `unknown`.
-    pub(super) basis: String,
+    pub(crate) basis: String,
 }
 
-pub(super) struct Driver {
+pub(crate) struct Driver {
     _process: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Driver {
-    pub(super) fn start(command: &[String]) -> Result<Driver, String> {
+    /// Starts the program, with environment variables.
+    pub(crate) fn start(command: &[String], variables: &[(String, String)]) -> Result<Driver, String> {
         let mut process = Command::new(&command[0])
             .args(&command[1..])
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -44,7 +43,7 @@ impl Driver {
     }
 
     /// Sends a command. Returns the answer.
-    pub(super) async fn send(&mut self, command: &str) -> Result<String, String> {
+    pub(crate) async fn send(&mut self, command: &str) -> Result<String, String> {
         self.send_within(command, Duration::ZERO).await
     }
 
@@ -62,14 +61,14 @@ impl Driver {
     }
 
     /// Sends a command whose answer is `ok`.
-    pub(super) async fn expect_ok(&mut self, command: &str) -> Outcome {
+    pub(crate) async fn expect_ok(&mut self, command: &str) -> Result<(), String> {
         match self.send(command).await?.as_str() {
             "ok" => Ok(()),
             other => Err(format!("`{command}`: expected ok, got {other}")),
         }
     }
 
-    pub(super) async fn usable(&mut self, resource: &str) -> Result<Usable, String> {
+    pub(crate) async fn usable(&mut self, resource: &str) -> Result<Usable, String> {
         let line = self.send(&format!("capacity {resource}")).await?;
         let unreadable = || format!("`capacity {resource}`: expected NUMBER BASIS, got {line}");
         let (capacity, basis) = line.split_once(' ').ok_or_else(unreadable)?;
@@ -77,13 +76,13 @@ impl Driver {
     }
 
     /// Takes permits without waiting.
-    pub(super) async fn allow(&mut self, resource: &str, permits: u32) -> Result<bool, String> {
+    pub(crate) async fn allow(&mut self, resource: &str, permits: u32) -> Result<bool, String> {
         let answer = self.send(&format!("allow {resource} {permits}")).await?;
         answer.parse().map_err(|_| format!("`allow`: expected true or false, got {answer}"))
     }
 
     /// Takes single permits of a rate, waiting for each, for so many seconds. Returns their number.
-    pub(super) async fn count(&mut self, resource: &str, seconds: u32) -> Result<u32, String> {
+    pub(crate) async fn count(&mut self, resource: &str, seconds: u32) -> Result<u32, String> {
         let command = format!("count {resource} {seconds}");
         let answer = self.send_within(&command, Duration::from_secs(seconds.into())).await?;
         answer.parse().map_err(|_| format!("`count`: expected a number, got {answer}"))
