@@ -13,8 +13,7 @@ use crate::{
 };
 
 /// The scenarios to search, with the knowledge of new masters.
-const CASES: [(&str, Handover); 21] = [
-const CASES: [(&str, Handover); 20] = [
+const CASES: [(&str, Handover); 22] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
@@ -121,6 +120,9 @@ mod tests {
             let found = found.unwrap_or_else(|| panic!("{} is not found", fault.name()));
             let RunFailure { violation, seed, .. } = &found.broken;
             println!("{}: {} in {}, seed {seed}", fault.name(), violation.invariant, found.scenario);
+        }
+    }
+
     /// Faults of streams of renewals.
     #[test]
     fn faults_of_streams_are_found() {
