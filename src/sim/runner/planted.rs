@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The scenarios to search, with the knowledge of new masters.
-const CASES: [(&str, Handover); 22] = [
+const CASES: [(&str, Handover); 23] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
