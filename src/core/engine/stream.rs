@@ -201,7 +201,8 @@ impl<R> Stream<R> {
                     continue;
                 }
                 let (claims, has) = (entry.claims.clone(), Some(*has));
-                let asked = Ask { claims, has, is_gateway: self.is_gateway, ..Ask::of_nothing(&self.client) };
+                let asked =
+                    Ask { claims, has, is_gateway: self.is_gateway, ..Ask::of_nothing(Arc::clone(&self.client)) };
                 ask(index, &entry.resource, asked);
             }
             left -= end.saturating_sub(range.start);

@@ -74,10 +74,10 @@ pub struct BudgetLease {
 
 impl Ask {
     /// A request of a client that wants nothing and has no lease.
-    pub fn of_nothing(client: &Arc<str>) -> Ask {
+    pub fn of_nothing(client: Arc<str>) -> Ask {
         Ask {
             kind: HolderKind::Client,
-            id: Arc::clone(client),
+            id: client,
             claims: Claims::new(),
             has: None,
             had: None,

@@ -15,7 +15,7 @@ use crate::{
         supply::{DemandSummary, Source, Supply},
     },
     tests::peers::{Peers, next_epoch},
-    types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, PrincipalShare, Sum},
+    types::{Amount, Claim, Claims, Epoch, HolderKind, Millis, Now, PrincipalShare, Sum},
 };
 use crate::{lease::proposer::Proposal, resource::report::holder_reports};
 
@@ -47,20 +47,9 @@ pub(crate) fn options(settings: Settings) -> ResourceOptions {
 /// A request with one claim and no history.
 pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
     Ask {
-        kind: HolderKind::Client,
-        id: id.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
         has,
-        had: None,
-        outstanding: None,
-        learning: false,
-        drops_late: true,
-        is_gateway: false,
-        instance: None,
-        news: None,
-        spent: None,
-        groups: Vec::new(),
-        charged_to: ChargedTo::default(),
+        ..Ask::of_nothing(id.into())
     }
 }
 

@@ -96,11 +96,13 @@ def test_a_cancelled_task_takes_nothing(limits):
         with pytest.raises(asyncio.CancelledError):
             await waiting
         held.release()
-        assert slots.in_use == 0
+        # The client's thread drops the cancelled call soon.
+        while slots.in_use > 0:
+            await asyncio.sleep(0.01)
         async with both.with_permits(1, 1).reserve_async(timeout=20) as reservation:
             reservation.settle(0, 0)
 
-    asyncio.run(main())
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

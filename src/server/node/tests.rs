@@ -7,7 +7,7 @@ use leaseway_core::{
     lease::{holder::Has, promises::Changes},
     policy::template::Repository,
     resource::{Answer, Ask, Request},
-    types::{Amount, ChargedTo, Claim, Claims, ClusterTime, Epoch, Glob, HolderKind, Millis},
+    types::{Amount, Claim, Claims, ClusterTime, Epoch, Glob, HolderKind, Millis},
 };
 use leaseway_raft::{Command, Mastership, Timing};
 
@@ -21,20 +21,8 @@ use crate::{
 
 fn ask(client: &str, wants: f64) -> Request {
     Request::Ask(Ask {
-        kind: HolderKind::Client,
-        id: client.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
-        has: None,
-        had: None,
-        outstanding: None,
-        learning: false,
-        drops_late: true,
-        is_gateway: false,
-        instance: None,
-        news: None,
-        spent: None,
-        groups: Vec::new(),
-        charged_to: ChargedTo::default(),
+        ..Ask::of_nothing(client.into())
     })
 }
 

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use leaseway_core::{
     policy::settings::Settings,
     resource::{Ask, Request, Resource, ResourceOptions, RoundScratch, report::holder_reports, supply::Source},
-    types::{Amount, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now},
+    types::{Amount, Claim, Claims, Epoch, Millis, Now},
 };
 use serde::Serialize;
 
@@ -38,20 +38,8 @@ pub(crate) fn dues(settings: &Settings, demands: &[Demand]) -> Vec<Amount> {
     let mut flat = Resource::new(options);
     let ask = |(name, wants, priority): &Demand| {
         Request::Ask(Ask {
-            kind: HolderKind::Client,
-            id: name.as_str().into(),
             claims: Claims::from_slice(&[Claim::of_client(*wants, (*priority).into())]),
-            has: None,
-            had: None,
-            outstanding: None,
-            learning: false,
-            drops_late: true,
-            is_gateway: false,
-            instance: None,
-            news: None,
-            spent: None,
-            groups: Vec::new(),
-            charged_to: ChargedTo::default(),
+            ..Ask::of_nothing(name.as_str().into())
         })
     };
     flat.round(now, &mut demands.iter().map(ask).collect(), &mut Vec::new(), &mut RoundScratch::default());

@@ -26,13 +26,15 @@ pub(super) fn read(path: &Path) -> Result<Vec<LimitChange>, CliError> {
     parse(input).map_err(failed)
 }
 
-fn parse(input: impl Read) -> Result<Vec<LimitChange>, String> {
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
+fn parse(mut input: impl Read) -> Result<Vec<LimitChange>, String> {
+    let mut text = Vec::new();
+    input.read_to_end(&mut text).map_err(|error| error.to_string())?;
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(&text[..]);
     let (mut changes, mut mistakes) = (Vec::new(), Vec::new());
     let mut lines: HashMap<String, u64> = HashMap::new();
     for (at, record) in reader.records().enumerate() {
         let record = record.map_err(|error| error.to_string())?;
-        let line = record.position().map_or(0, csv::Position::line);
+        let line = record.position().map_or(0, |position| line_of(&text, position));
         let fields: Vec<&str> = record.iter().collect();
         if at == 0 && fields == HEADING {
             continue;
@@ -54,6 +56,13 @@ fn parse(input: impl Read) -> Result<Vec<LimitChange>, String> {
     mistakes.truncate(MAX_MISTAKES);
     mistakes.extend((more > 0).then(|| format!("and {more} more")));
     Err(mistakes.join("\n"))
+}
+
+/// The line of a record. Its position is before the empty lines that precede it.
+fn line_of(text: &[u8], position: &csv::Position) -> u64 {
+    let rest = usize::try_from(position.byte()).ok().and_then(|start| text.get(start..)).unwrap_or_default();
+    let empty = rest.iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).filter(|byte| **byte == b'\n');
+    position.line() + empty.count() as u64
 }
 
 fn read_record<'a>(fields: &[&'a str]) -> Result<(&'a str, f64), String> {

@@ -182,20 +182,10 @@ fn request(client: usize, body: Body<Wants>) -> Request {
     let holder: Arc<str> = format!("client {client}").into();
     match body {
         Body::Ask(asks) => Request::Ask(core::resource::Ask {
-            kind: HolderKind::Client,
-            id: holder,
             claims: [Claim::of_client(Amount::clamped(asks[0].demand.amount), 0)].into_iter().collect(),
             has: asks[0].has.map(named),
             had: asks[0].had.map(named),
-            outstanding: None,
-            learning: false,
-            drops_late: true,
-            is_gateway: false,
-            instance: None,
-            groups: Vec::new(),
-            news: None,
-            spent: None,
-            charged_to: core::types::ChargedTo::default(),
+            ..core::resource::Ask::of_nothing(holder)
         }),
         Body::Stream(_) => panic!("no server offers streams"),
         Body::Release(releases) => Request::Release(core::resource::Release {

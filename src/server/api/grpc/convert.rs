@@ -15,7 +15,7 @@ use leaseway_core::{
     policy::settings::Settings,
     pool::{News, PoolStanding, PoolState, Usage},
     resource::{Answer, Ask, BudgetLease, Lease, NodeInstance, Release, Request, Spent},
-    types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token, clamp_priority},
+    types::{Amount, Claim, Claims, HolderKind, Millis, Token, clamp_priority},
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest, session};
 
@@ -165,24 +165,8 @@ fn client_ask(
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let Sender { id, drops_late, is_gateway, instance } = sender.clone();
-    let (kind, charged_to) = (HolderKind::Client, ChargedTo::default());
-    let (learning, groups) = (false, Vec::new());
-    let ask = Ask {
-        kind,
-        id,
-        claims,
-        groups,
-        has,
-        had,
-        outstanding,
-        learning,
-        drops_late,
-        is_gateway,
-        instance,
-        news,
-        spent,
-        charged_to,
-    };
+    let rest = Ask::of_nothing(id);
+    let ask = Ask { claims, has, had, outstanding, drops_late, is_gateway, instance, news, spent, ..rest };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -331,28 +315,14 @@ fn node_ask(
     let Sender { id, drops_late, is_gateway, instance } = sender.clone();
     let ask = |claims, groups| {
         let learning = entry.learning.unwrap_or_default();
-        let (kind, charged_to) = (HolderKind::Node, ChargedTo::default());
+        let kind = HolderKind::Node;
         // What the holders of a budget below may have spent is outstanding.
         let spent = outstanding.map(|amount| {
             let period = entry.period.unwrap_or_default();
             Box::new(Spent { amount, period, ..Spent::default() })
         });
-        Ask {
-            kind,
-            id,
-            claims,
-            groups,
-            has,
-            had,
-            outstanding,
-            learning,
-            drops_late,
-            is_gateway,
-            instance,
-            news,
-            spent,
-            charged_to,
-        }
+        let rest = Ask { spent, ..Ask::of_nothing(id) };
+        Ask { kind, claims, groups, has, had, outstanding, learning, drops_late, is_gateway, instance, news, ..rest }
     };
     let request = match demand {
         Some((claims, groups)) => Request::Ask(ask(claims, groups)),

@@ -295,7 +295,7 @@ fn statements(
         };
         let ask = match &request {
             Some(Asked::Ask(ask) | Asked::Renew(ask)) => ask.clone(),
-            _ => Ask::of_nothing(client),
+            _ => Ask::of_nothing(Arc::clone(client)),
         };
         statements.push(Statement { index, resource: ForStream { resource, request }, ask });
     }

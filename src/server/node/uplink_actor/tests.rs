@@ -108,20 +108,9 @@ async fn asks_with(
 
 fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
     Request::Ask(Ask {
-        kind: HolderKind::Client,
-        id: client.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(claim.0), claim.1)]),
         has,
-        had: None,
-        outstanding: None,
-        learning: false,
-        drops_late: true,
-        is_gateway: false,
-        instance: None,
-        news: None,
-        spent: None,
-        groups: Vec::new(),
-        charged_to: leaseway_core::types::ChargedTo::default(),
+        ..Ask::of_nothing(client.into())
     })
 }
 

@@ -4,7 +4,7 @@ use futures_util::StreamExt as _;
 use leaseway_core::{
     policy::template::Repository,
     resource::Ask,
-    types::{Amount, ChargedTo, Claim, Claims, HolderKind},
+    types::{Amount, Claim, Claims},
 };
 use leaseway_proto::pools::{
     Assigned, EventKind, Holder, Standing, Totals, assigned::Amount as Portion, report_load_request::Load as Reported,
@@ -88,20 +88,8 @@ async fn load_of_pool(service: &PoolService) -> (f64, Option<f64>, Option<u64>) 
 
 async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
     let ask = Ask {
-        kind: HolderKind::Client,
-        id: id.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
-        has: None,
-        had: None,
-        outstanding: None,
-        learning: false,
-        drops_late: true,
-        is_gateway: false,
-        instance: None,
-        news: None,
-        spent: None,
-        groups: Vec::new(),
-        charged_to: ChargedTo::default(),
+        ..Ask::of_nothing(id.into())
     };
     let answer = node.submit(&"searches".into(), leaseway_core::resource::Request::Ask(ask)).await.expect("an answer");
     answer.lease().expect("a lease").capacity.get()
