@@ -295,11 +295,9 @@ impl LeaseBook {
                 _ => Confirmation::Nothing,
             },
         };
-        if let Confirmation::Older(returned) = confirmation
-            && conditions.is_budget
-        {
+        if matches!(confirmation, Confirmation::Older(_)) && conditions.is_budget && stated.kind == HolderKind::Client {
             leases.leave_tombstone();
-            let _ = self.give_back(returned);
+            let _ = self.give_back(held);
             return Err(Rejection::StartsOver);
         }
         let trusted = confirmation == Confirmation::Known || planted::is(Fault::LateReportLowers);

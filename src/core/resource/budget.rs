@@ -117,7 +117,12 @@ impl Resource {
     /// Creates the budget if the settings are those of one. If they no longer are, its records are dropped.
     pub(super) fn renew_budget(&mut self) {
         match (self.settings.is_budget(), &mut self.budget) {
-            (true, None) => self.budget = Some(Box::default()),
+            (true, None) => {
+                self.budget = Some(Box::default());
+                if self.awaits_supply() {
+                    self.forget_claims();
+                }
+            }
             (true, Some(budget)) => budget.is_outdated = true,
             (false, Some(_)) => {
                 self.drop_records();
@@ -165,6 +170,19 @@ impl Resource {
                 }
             }
         }
+    }
+
+    /// Returns claims from before the first supply of a parent to the inherited leases, and drops their records. They
+    /// were made under the ids of clients, before this node knew that the resource is a budget.
+    fn forget_claims(&mut self) {
+        let ledger = self.book.ledger();
+        let records = ledger.iter_from(0).filter(|(slot, _)| !ledger.is_inherited(*slot));
+        let claims = records.map(|(slot, holder)| (slot, holder.leases.claimed())).collect::<Vec<_>>();
+        for (slot, claimed) in claims {
+            self.drop_record(slot);
+            self.give_back(claimed);
+        }
+        self.last_round.newcomers.clear();
     }
 
     /// Drops all records and the inherited leases: what they stand for is over.
@@ -226,14 +244,19 @@ impl Resource {
     pub(super) fn prepare_spender(&mut self, ask: &mut Ask, now: Now) -> Result<(), Answer> {
         let Some(budget) = &self.budget else { return Ok(()) };
         let Some(spent) = &mut ask.spent else { return Err(Answer::NeedsReport) };
-        if budget.period.is_none() {
-            // Before the first supply of a parent every request is deferred.
-            return Ok(());
+        if ask.kind == HolderKind::Node && ask.instance.is_none() {
+            return Err(Answer::NeedsReport);
         }
-        if self.is_between_periods(now) {
-            return Err(Answer::NotYet);
+        if self.has_parent() && !self.book.keeps_promises() {
+            return Err(Answer::NeedsStorage);
         }
-        if budget.period.is_some_and(|span| span.start != spent.period) {
+        // Below a parent, the first supply begins the first period. Until then nothing may be applied.
+        let Some(period) = budget.period.filter(|_| !self.is_between_periods(now)) else { return Err(Answer::NotYet) };
+        if ask.kind == HolderKind::Node {
+            // A lease that has ended counts until the end of the period, so it can be confirmed or claimed.
+            ask.has = ask.has.or(ask.had);
+        }
+        if period.start != spent.period {
             (ask.has, ask.outstanding, spent.amount) = (None, None, Amount::ZERO);
         }
         ask.id = spender_id(ask.kind, &ask.id, spent.incarnation, ask.instance);
@@ -255,7 +278,8 @@ impl Resource {
 
     /// Whether all that a client reports is counted: in its record, or in the inherited leases.
     fn knows_spender(&self, ask: &Ask) -> bool {
-        if self.book.ledger().find(ask.kind, &ask.id).is_some() {
+        let known = self.book.ledger().find(ask.kind, &ask.id).map(|slot| &self.book.ledger().holder(slot).leases);
+        if known.is_some_and(|leases| leases.has_given() || leases.claimed() > Amount::ZERO) {
             return true;
         }
         let Some(has) = ask.has else { return false };

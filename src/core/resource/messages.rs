@@ -202,6 +202,8 @@ pub enum Answer {
     NameTaken,
     /// BUDGET: the request does not say what its sender has spent, so it can get nothing.
     NeedsReport,
+    /// BUDGET: this node has a parent and keeps no promises, so a restart would forget what was spent.
+    NeedsStorage,
     Released,
 }
 
@@ -211,7 +213,8 @@ impl Answer {
             Answer::Granted(lease) => Some(lease),
             Answer::Supplied(supplied) => Some(&supplied.lease),
             Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::NameTaken => None,
-            Answer::ShareFull | Answer::Unknown | Answer::NeedsReport | Answer::Released => None,
+            Answer::ShareFull | Answer::Unknown | Answer::Released => None,
+            Answer::NeedsReport | Answer::NeedsStorage => None,
         }
     }
 }

@@ -203,6 +203,8 @@ pub(crate) enum Reason {
     NameTaken,
     /// A client that does not report what it has spent asks for a budget.
     NeedsReport,
+    /// A budget below a parent, on a node that keeps no promises.
+    NeedsStorage,
     TooManyResources,
     /// The queue of the resource is full.
     Busy,
@@ -216,7 +218,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All reasons in the order of the variants, with their names on the wire and in metrics.
-    const NAMES: [(Reason, &'static str); 13] = [
+    const NAMES: [(Reason, &'static str); 14] = [
         (Reason::BadValue, "bad_value"),
         (Reason::BadId, "bad_id"),
         (Reason::TooManyInRequest, "too_many_in_request"),
@@ -224,6 +226,7 @@ impl Reason {
         (Reason::TooManyClients, "too_many_clients"),
         (Reason::NameTaken, "name_taken"),
         (Reason::NeedsReport, "needs_report"),
+        (Reason::NeedsStorage, "needs_storage"),
         (Reason::TooManyResources, "too_many_resources"),
         (Reason::Busy, "busy"),
         (Reason::Failed, "failed"),

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The scenarios to search, with the knowledge of new masters.
-const CASES: [(&str, Handover); 23] = [
+const CASES: [(&str, Handover); 24] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
@@ -37,6 +37,7 @@ const CASES: [(&str, Handover); 23] = [
     ("handover", Handover::Promises),
     ("cramped_budget", Handover::Promises),
     ("cramped_budget_tree", Handover::Promises),
+    ("ended_budget", Handover::Promises),
 ];
 
 pub struct Found {

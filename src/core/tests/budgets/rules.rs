@@ -2,13 +2,17 @@
 
 use super::{Spender, settings};
 use crate::{
+    lease::{holder::Has, promises::Inherited},
     policy::{
-        period::PeriodLength,
+        period::{PeriodLength, Span},
         settings::{AlgorithmKind, Settings},
     },
-    resource::{Answer, Lease, Request, Resource, RoundScratch},
+    resource::{
+        Answer, Ask, Lease, NodeInstance, Request, Resource, ResourceOptions, RoundScratch,
+        supply::{Source, Supply},
+    },
     tests::harness::{ask, now_at, one, options},
-    types::{Amount, Millis, Now, Sum},
+    types::{Amount, HolderKind, Millis, Now, Sum, Token},
 };
 
 struct Desk {
@@ -171,4 +175,91 @@ fn a_budget_that_becomes_another_kind_forgets_its_allowances() {
     let now = desk.at();
     desk.resource.round(now, &mut requests, &mut answers, &mut RoundScratch::default());
     assert_eq!(answers[0].lease().map(|lease| lease.capacity.get()), Some(10.0));
+}
+
+/// A new master of a child node, before the first supply of its parent. It does not know yet that it is a budget.
+fn child(inherited: Option<Inherited>) -> Desk {
+    let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
+    let resource = Resource::new(ResourceOptions { source: Source::Parent, inherited, ..options(settings) });
+    Desk { resource, now: Millis(10_000) }
+}
+
+fn supply(desk: &mut Desk, amount: f64) {
+    let start = desk.at().unix - 10;
+    let period = Some(Span { start, end: start + 100 });
+    let until = desk.now.plus(Millis(30_000));
+    let supply = Supply { capacity: Amount::clamped(amount), until, version: 1, period, ..Supply::default() };
+    desk.resource.configure(settings(amount, PeriodLength::Seconds(100)));
+    let now = desk.at();
+    desk.resource.enter_supplied_period(supply.period, now);
+    desk.resource.supply(desk.now, supply);
+}
+
+/// Found by simulation: two incarnations of a client shared a record, which counted one amount twice.
+#[test]
+fn claims_from_before_the_first_supply_go_back() {
+    let inherited = Inherited { total: Amount::clamped(60.0), until: Millis(120_000), ..Inherited::default() };
+    let mut desk = child(Some(inherited));
+    let start = desk.at().unix - 10;
+    let expiry_time = desk.at().unix + 5;
+    let claim = |desk: &mut Desk, token: u64, incarnation: u64, amount: f64| {
+        let has = Has { token: Token::new(token), capacity: Amount::clamped(amount), expiry_time };
+        let mut spender = Spender { period: start, has: Some(has), ..spender("a", incarnation, 9.0) };
+        (spender.allowance, spender.spent) = (amount, amount);
+        let answer = one(&mut desk.resource, now_at(desk.now), Request::Ask(spender.ask()));
+        (answer, desk.held())
+    };
+    assert_eq!(claim(&mut desk, 3, 1, 50.0), (Answer::NotYet, 60.0));
+    assert_eq!(claim(&mut desk, 4, 2, 10.0), (Answer::NotYet, 60.0));
+    supply(&mut desk, 100.0);
+    let gone = desk.resource.budget_report(desk.now).expect("a budget").gone.get();
+    assert_eq!((desk.held(), gone), (60.0, 60.0), "no incarnation has a record yet");
+    let (answer, _) = claim(&mut desk, 3, 1, 50.0);
+    assert!(!answer.lease().expect("a lease").budget.expect("a budget").starts_over);
+    claim(&mut desk, 4, 2, 10.0);
+    let report = desk.resource.budget_report(desk.now).expect("a budget");
+    assert_eq!((report.gone, report.spent.get()), (Amount::ZERO, 60.0));
+}
+
+#[test]
+fn a_child_node_without_promises_refuses_budgets() {
+    let mut desk = child(None);
+    supply(&mut desk, 100.0);
+    let answer = one(&mut desk.resource, now_at(desk.now), Request::Ask(spender("a", 1, 9.0).ask()));
+    assert_eq!((answer, desk.held()), (Answer::NeedsStorage, 0.0));
+}
+
+fn node_ask(desk: &Desk, instance: Option<NodeInstance>, has: Option<Has>, outstanding: f64) -> Ask {
+    let period = desk.resource.budget_report(desk.now).map_or(0, |report| report.period.start);
+    let spender = Spender { spent: outstanding, period, ..spender("node", 0, 9.0) };
+    let outstanding = Some(Amount::clamped(outstanding));
+    Ask { kind: HolderKind::Node, instance, has, outstanding, ..spender.ask() }
+}
+
+#[test]
+fn a_node_without_an_instance_gets_no_budget() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Day);
+    let request = node_ask(&desk, None, None, 0.0);
+    assert_eq!(one(&mut desk.resource, now_at(desk.now), Request::Ask(request)), Answer::NeedsReport);
+}
+
+#[test]
+fn what_a_node_spent_counts_until_the_period_ends() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Day);
+    let instance = NodeInstance::new(1, 1);
+    let ask_as = |desk: &mut Desk, has, outstanding| {
+        let request = node_ask(desk, instance, has, outstanding);
+        let answer = one(&mut desk.resource, now_at(desk.now), Request::Ask(request));
+        let lease = answer.lease().expect("a lease");
+        Has { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time }
+    };
+    let first = ask_as(&mut desk, None, 0.0);
+    assert_eq!((first.capacity.get(), desk.held()), (9.0, 9.0));
+    desk.now = desk.now.plus(Millis(60_000));
+    desk.resource.tick(desk.now);
+    assert_eq!(desk.held(), 9.0, "its lease has ended, but may have been spent");
+    let next = ask_as(&mut desk, Some(first), 7.0);
+    assert_eq!((next.capacity.get(), desk.held()), (16.0, 16.0));
+    ask_as(&mut desk, Some(first), 1.0);
+    assert_eq!(desk.held(), 16.0, "a report under an older lease frees nothing");
 }

@@ -324,6 +324,10 @@ pub(super) fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
             Reason::NeedsReport,
             "this resource is a budget: only clients that report what they have spent (`spent`) get an allowance; open it as a budget in a Leaseway client",
         )),
+        Answer::NeedsStorage => Some((
+            Reason::NeedsStorage,
+            "this resource is a budget, and this node would forget with its process what was spent: start it with --data, and without --handover learning",
+        )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
         Answer::NotYet => Some((
             Reason::NotYet,
