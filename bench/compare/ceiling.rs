@@ -209,6 +209,7 @@ impl Capacity for Fixed {
             pool: None,
             priority: asked.priority,
             budget: None,
+            unlimited: None,
         };
         let response = request.into_inner().resource.into_iter().map(granted).collect();
         Ok(Response::new(GetCapacityResponse { response, ..Default::default() }))

@@ -116,6 +116,9 @@ pub struct ResourceResponse {
     pub priority: ::core::option::Option<i64>,
     #[prost(message, optional, tag = "102")]
     pub budget: ::core::option::Option<BudgetLease>,
+    /// Nothing limits this resource: no template matches it, or its template has NO_ALGORITHM. Every request is granted.
+    #[prost(bool, optional, tag = "103")]
+    pub unlimited: ::core::option::Option<bool>,
 }
 /// The state of a client in its pool.
 #[derive(Clone, PartialEq, ::prost::Message)]

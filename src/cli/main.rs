@@ -77,7 +77,7 @@ enum Command {
     /// Show and delete the templates that gateways declare
     #[command(subcommand)]
     Declarations(operate::declarations::DeclarationsCommand),
-    /// Override capacities for a limited time, and list the overrides
+    /// Override capacities and rules of groups for a limited time, and list the overrides
     Capacity(Box<operate::capacity::Capacity>),
     /// Manage pools (PRIORITY_POOL): assignments, clients, events and alarms
     #[command(subcommand, after_help = operate::pool::EXAMPLES)]
@@ -182,7 +182,7 @@ fn words() -> Vec<OsString> {
     match ratelimit_env::expand(std::env::args_os().collect(), &variables) {
         Ok(Expanded { arguments, without_effect }) => {
             if !without_effect.is_empty() {
-                output::note(format_args!("variables without an effect here: {}", without_effect.join(", ")));
+                output::note(format_args!("without an effect here: {}", without_effect.join(", ")));
             }
             arguments
         }

@@ -38,6 +38,10 @@ pub struct Options {
     pub http: Option<HttpOptions>,
     /// A listener for metrics and health checks only.
     pub metrics: Option<ListenOption>,
+    /// Whether that listener is without TLS even if the others have it.
+    pub plain_metrics: bool,
+    /// A listener for health checks only, without TLS.
+    pub probes: Option<ListenOption>,
 }
 
 #[derive(Debug)]
@@ -87,6 +91,7 @@ impl Options {
         Some(ReadinessProbe::new(move || rules.with(Rules::problem)))
     }
 
+    /// The listeners that need protection beyond loopback.
     pub fn listeners(&self) -> Vec<ListenOption> {
         let rls = self.rls.as_ref().map(|rls| rls.listen);
         let rlqs = self.rlqs.as_ref().map(|rlqs| rlqs.listen);
@@ -102,6 +107,7 @@ pub struct Addresses {
     pub rlqs: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
     pub metrics: Option<SocketAddr>,
+    pub probes: Option<SocketAddr>,
 }
 
 /// The time that pending requests get to finish when the gateway stops.
@@ -131,7 +137,7 @@ impl Gateway {
         prometheus: PrometheusHandle,
     ) -> Result<Gateway, GatewayError> {
         describe_metrics();
-        let Options { lease_table, rls, rlqs, http, metrics } = options;
+        let Options { lease_table, rls, rlqs, http, metrics, plain_metrics, probes } = options;
         let lease_table = LeaseTable::start(lease_table)?;
         let health = HealthReporter::new();
         let (mut addresses, mut tasks) = (Addresses::default(), JoinSet::new());
@@ -166,12 +172,18 @@ impl Gateway {
         if let Some(options) = http {
             let listen = options.listen;
             let gateway = HttpGateway::new(options, Arc::clone(&lease_table), to_close);
-            let routes = gateway.routes(pages.clone());
+            let routes = gateway.routes(pages.all.clone());
             addresses.http = Some(services.serve_http(listen, routes, http::MAX_BODY_BYTES).await?);
             tokio::spawn(gateway.run_sweeps());
         }
         if let Some(listen) = metrics {
-            addresses.metrics = Some(services.serve_http(listen, pages, 0).await?);
+            addresses.metrics = Some(match plain_metrics {
+                true => services.serve_plain_http(listen, pages.all).await?,
+                false => services.serve_http(listen, pages.all, 0).await?,
+            });
+        }
+        if let Some(listen) = probes {
+            addresses.probes = Some(services.serve_plain_http(listen, pages.probes).await?);
         }
         match first_rules {
             None => set_health(&health, ServingStatus::Serving).await,

@@ -45,6 +45,12 @@ pub(crate) struct RunGateway {
     /// Listen address for /metrics, /healthz and /readyz, if it differs from --http
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     metrics: Option<SocketAddr>,
+    /// Serve --metrics without TLS even if --tls-cert is given, for a scraper in the same network
+    #[arg(long, requires = "metrics")]
+    plain_metrics: bool,
+    /// Listen address for health probes without TLS: /healthz, /readyz, and /healthcheck as envoyproxy/ratelimit has it
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
+    probes: Option<SocketAddr>,
     /// Servers of the cluster; any of them redirects to the master. An address with https:// uses TLS; an address
     /// without a scheme uses TLS if --tls-ca is given [default: the peers of a running leaseway up, else
     /// 127.0.0.1:5100]
@@ -168,6 +174,8 @@ impl RunGateway {
             rlqs: self.rlqs.map(|address| ListenOption { flag: "--rlqs", address }),
             http: self.http.map(|address| ListenOption { flag: "--http", address }),
             metrics: self.metrics.map(|address| ListenOption { flag: "--metrics", address }),
+            plain_metrics: self.plain_metrics,
+            probes: self.probes.map(|address| ListenOption { flag: "--probes", address }),
         };
         let prometheus = install_metrics();
         let options = self.gateway.options(cluster, listen, self.tls.files())?;
@@ -218,8 +226,8 @@ impl RunGateway {
 
 /// Prints the gateway's addresses. Ignores a closed standard output.
 pub(crate) fn print_addresses(addresses: Addresses) {
-    let Addresses { rls, rlqs, http, metrics } = addresses;
-    for (what, address) in [("RLS", rls), ("RLQS", rlqs), ("HTTP", http), ("metrics", metrics)] {
+    let Addresses { rls, rlqs, http, metrics, probes } = addresses;
+    for (what, address) in [("RLS", rls), ("RLQS", rlqs), ("HTTP", http), ("metrics", metrics), ("probes", probes)] {
         if let Some(address) = address {
             let _ = print(format_args!("serving {what} on {address}"));
         }

@@ -299,6 +299,7 @@ impl Resource {
             expiry_time: now.unix.saturating_add((length.0 / 1000) as i64),
             safe_capacity: 0.0,
             priority: 0,
+            is_unlimited: false,
             pool: None,
             budget: self.budget_lease(true),
         })

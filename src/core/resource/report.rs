@@ -9,7 +9,7 @@ use crate::{
     allocation::{KnownTerms, groups::GroupReport},
     lease::ledger::{HolderMode, Sums},
     policy::settings::Settings,
-    resource::{Overridden, Resource, budget::BudgetReport, supply::SupplyReport},
+    resource::{Overridden, OverriddenGroup, Resource, budget::BudgetReport, supply::SupplyReport},
     types::{Amount, HolderKind, Millis, Sum},
 };
 
@@ -25,6 +25,7 @@ pub struct ResourceReport {
     pub supply: Option<SupplyReport>,
     pub overridden: Option<Overridden>,
     pub budget: Option<BudgetReport>,
+    pub overridden_groups: Vec<OverriddenGroup>,
     /// The number of groups of clients; zero if clients are not grouped.
     pub group_count: usize,
     /// Up to [`MAX_REPORTED_GROUPS`] of them, in the order of their paths; if there are more, those with the largest
@@ -73,6 +74,7 @@ pub fn resource_report(resource: &Resource, now: Millis) -> ResourceReport {
         supply,
         overridden: resource.overridden(),
         budget: resource.budget_report(now),
+        overridden_groups: resource.overridden_groups(),
         group_count: resource.allocation.group_count(),
         groups: resource
             .allocation

@@ -20,7 +20,7 @@ use crate::{
         ledger::{Holder, NOT_WATCHED},
     },
     planted::{self, Fault},
-    policy::settings::{Reuse, SafeCapacity},
+    policy::settings::{AlgorithmKind, Reuse, SafeCapacity},
     pool::{Cause, MOVES_PER_REQUEST},
     resource::{
         Answer, Lease, Request, Resource,
@@ -337,8 +337,20 @@ impl Resource {
         let pool = self.pool_grants(slot, Cause::Asked);
         self.counters.granted += 1;
         let safe_capacity = self.safe_capacity();
+        let is_unlimited = self.settings.kind == AlgorithmKind::NoAlgorithm;
         let budget = self.budget_lease(false);
-        let lease = Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, pool, budget };
+        let lease = Lease {
+            token,
+            capacity,
+            length,
+            refresh,
+            expiry_time,
+            safe_capacity,
+            priority,
+            is_unlimited,
+            pool,
+            budget,
+        };
         match kind {
             HolderKind::Client => Answer::Granted(lease),
             HolderKind::Node => Answer::Supplied(Box::new(self.supplied(slot, lease, known))),

@@ -196,9 +196,18 @@ impl Harness {
         let Renewed { expiry_time } = self.while_packed(|packed| packed.renew(&renewal, now))?;
         self.renewed = self.renewed.map(|times| times + 1);
         let refresh = self.resource.settings().refresh;
-        let (safe_capacity, priority) = (0.0, 0);
-        let lease =
-            Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, pool: None, budget: None };
+        let lease = Lease {
+            token,
+            capacity,
+            length,
+            refresh,
+            expiry_time,
+            safe_capacity: 0.0,
+            priority: 0,
+            is_unlimited: false,
+            pool: None,
+            budget: None,
+        };
         Some(Answer::Granted(lease))
     }
 

@@ -32,21 +32,33 @@ struct Pages {
     declaring: Option<Arc<DeclareStatus>>,
 }
 
+/// The pages, and the probes alone.
+#[derive(Clone)]
+pub(crate) struct Routes {
+    pub(crate) all: Router,
+    pub(crate) probes: Router,
+}
+
 pub(crate) fn routes(
     prometheus: PrometheusHandle,
     lease_table: Arc<LeaseTable>,
     rules: Option<Arc<CurrentRules>>,
     declaring: Option<Arc<DeclareStatus>>,
-) -> Router {
-    Router::new()
+) -> Routes {
+    let state = Pages { prometheus, lease_table, rules, declaring };
+    // Probes need no credentials.
+    let probes = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        // The probe of envoyproxy/ratelimit.
+        .route("/healthcheck", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz));
+    let all = Router::new()
         .route("/metrics", get(render_metrics))
         .route("/debug/resources", get(render_resources))
         .route("/rlconfig", get(|caller, pages| render_rules(caller, pages, |rules, _| rules.dump())))
         .route("/rlconfig/resources", get(|caller, pages| render_rules(caller, pages, templates_of)))
-        // Probes need no credentials.
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz))
-        .with_state(Pages { prometheus, lease_table, rules, declaring })
+        .merge(probes.clone());
+    Routes { all: all.with_state(state.clone()), probes: probes.with_state(state) }
 }
 
 async fn render_metrics(caller: HttpCaller, State(pages): State<Pages>) -> Response {

@@ -222,8 +222,9 @@ impl Decider<'_> {
             };
             let (requests, unit) = limit_of(place, descriptor, &matched)?;
             let entry = self.entry(domain, caller, descriptor, &matched, (requests, unit))?;
+            let is_charged = says_hits(request, place) && entry.as_ref().is_some_and(|entry| entry.is_charged());
             let hits = match Hits::of(request, place)? {
-                Hits::Take(hits) if entry.as_ref().is_some_and(|entry| entry.is_charged()) => Hits::Charge(hits),
+                Hits::Take(hits) if is_charged => Hits::Charge(hits),
                 hits => hits,
             };
             let has_capacity = entry.as_ref().is_some_and(|entry| entry.has_capacity());
@@ -359,6 +360,12 @@ fn check(request: &RateLimitRequest) -> Result<(), Status> {
         _ => return Ok(()),
     };
     Err(Status::invalid_argument(why))
+}
+
+/// Whether the request says how many hits the descriptor takes. A report about usage does, because it has the real cost;
+/// a request that only counts as one may not.
+fn says_hits(request: &RateLimitRequest, place: usize) -> bool {
+    request.hits_addend > 0 || request.descriptors[place].hits_addend.is_some()
 }
 
 fn entries(descriptor: &RateLimitDescriptor) -> impl Iterator<Item = (&str, &str)> {

@@ -38,7 +38,7 @@ use crate::{
     auth::{Admitted, Authorizer, CallerCache, CredentialFiles},
     config::{self, LoadError, error::ServeError, limits::Limits},
     listen::{
-        Caller, ListenOption, Listener,
+        Caller, ListenOption, Listener, ListenerSettings,
         accounts::Accounts,
         bind,
         budget::Budget,
@@ -115,17 +115,34 @@ impl ExtraServices {
         routes: Router,
         body_bytes: usize,
     ) -> Result<SocketAddr, ServeError> {
-        let tcp = bind(listen.address, listen.flag).await?;
-        let address = local(&tcp, listen.address);
         let tls = self.guard.tls.as_ref();
         let requires_certificates = tls.is_some_and(|tls| tls.requires_certificates());
-        let pages = routes
+        let routes = routes
             .layer(middleware::from_fn(admit))
             .layer(middleware::from_fn_with_state(requires_certificates, certified));
-        let listener = Listener::new(tcp, self.listeners.pages.clone());
+        self.serve_pages(listen, routes, body_bytes, self.listeners.pages.clone(), self.guard.names()).await
+    }
+
+    /// Serves HTTP without TLS and without certificates, even if the other listeners have them. The policy applies.
+    pub async fn serve_plain_http(&self, listen: ListenOption, routes: Router) -> Result<SocketAddr, ServeError> {
+        let settings = ListenerSettings { tls: None, ..self.listeners.pages.clone() };
+        let routes = routes.layer(middleware::from_fn(admit));
+        self.serve_pages(listen, routes, 0, settings, Some(self.guard.names.clone())).await
+    }
+
+    async fn serve_pages(
+        &self,
+        listen: ListenOption,
+        pages: Router,
+        body_bytes: usize,
+        settings: ListenerSettings,
+        names: Option<HostNames>,
+    ) -> Result<SocketAddr, ServeError> {
+        let tcp = bind(listen.address, listen.flag).await?;
+        let address = local(&tcp, listen.address);
+        let listener = Listener::new(tcp, settings);
         let patience = Duration::from_secs(self.guard.limits.request_secs);
-        let serving =
-            Serving { pages, authorizer: Arc::clone(&self.guard.authorizer), body_bytes, names: self.guard.names() };
+        let serving = Serving { pages, authorizer: Arc::clone(&self.guard.authorizer), body_bytes, names };
         spawn(serve(listener, serving, patience, self.stop.subscribe()));
         Ok(address)
     }

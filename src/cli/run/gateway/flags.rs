@@ -72,6 +72,8 @@ pub(crate) struct GatewayListen {
     pub(crate) rlqs: Option<ListenOption>,
     pub(crate) http: Option<ListenOption>,
     pub(crate) metrics: Option<ListenOption>,
+    pub(crate) plain_metrics: bool,
+    pub(crate) probes: Option<ListenOption>,
 }
 
 impl GatewayFlags {
@@ -101,6 +103,8 @@ impl GatewayFlags {
             rlqs: listen.rlqs.map(|listen| quotas.options(listen, idle_secs)),
             http: listen.http.map(|listen| HttpOptions { listen, max_reservations, windows: window }),
             metrics: listen.metrics,
+            plain_metrics: listen.plain_metrics,
+            probes: listen.probes,
             lease_table: LeaseTableOptions {
                 servers: cluster.servers,
                 transport: cluster.transport,
@@ -128,8 +132,8 @@ struct LeaseFlags {
     /// Decision while there is no lease: before the first one, and after it has expired and no server answers
     #[arg(long, default_value = "deny", value_enum)]
     without_lease: WithoutLeaseFlag,
-    /// Patterns of resources whose use Envoy reports afterwards (`apply_on_stream_done`): every hit is charged, and
-    /// requests are denied until the debt is repaid
+    /// Patterns of resources whose use Envoy reports afterwards (`apply_on_stream_done`): hits that a request states are
+    /// always charged, and requests are denied until the debt is repaid
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     charge: Vec<Glob>,
 }

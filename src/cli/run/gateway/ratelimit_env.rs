@@ -1,10 +1,14 @@
 //! `leaseway gateway --ratelimit-env`: the environment variables of envoyproxy/ratelimit, as flags. A deployment of it can
 //! keep its variables when it changes to a gateway.
 
-use std::{collections::BTreeMap, ffi::OsString, fmt};
+use std::{collections::BTreeMap, ffi::OsString, fmt, path::Path};
 
 /// The flag that asks for this.
 const FLAG: &str = "--ratelimit-env";
+
+/// The name of the program of envoyproxy/ratelimit. Under this name `leaseway` is a gateway in its place, for deployments
+/// whose command is fixed. It ignores arguments, as the original does; variables set all flags.
+const PROGRAM: &str = "ratelimit";
 
 /// Variables without an effect here, or the first letters of several: storage, which the cluster replaces, statistics of
 /// statsd, traces, and details of connections.
@@ -69,7 +73,7 @@ impl fmt::Display for BadVariable {
     }
 }
 
-/// A command line, and the variables that have no effect on it.
+/// A command line, and the variables and arguments that have no effect on it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Expanded {
     pub(crate) arguments: Vec<OsString>,
@@ -78,7 +82,16 @@ pub(crate) struct Expanded {
 
 /// Adds the flags that follow from `variables`, if the command line asks for that. Flags that are given, or set by
 /// variables of Leaseway, take precedence.
-pub(crate) fn expand(arguments: Vec<OsString>, variables: &BTreeMap<String, String>) -> Result<Expanded, BadVariable> {
+pub(crate) fn expand(
+    mut arguments: Vec<OsString>,
+    variables: &BTreeMap<String, String>,
+) -> Result<Expanded, BadVariable> {
+    let is_in_place = arguments.first().is_some_and(|program| Path::new(program).file_name() == Some(PROGRAM.as_ref()));
+    let mut without_effect = Vec::new();
+    if is_in_place {
+        let ignored = arguments.splice(1.., ["gateway".into(), FLAG.into()]);
+        without_effect.extend(ignored.map(|word| word.to_string_lossy().into_owned()));
+    }
     let is_gateway = arguments.get(1).is_some_and(|word| word == "gateway");
     let is_asked = arguments.iter().any(|word| word == FLAG)
         || variables.get("LEASEWAY_RATELIMIT_ENV").is_some_and(|value| value == "true");
@@ -86,6 +99,7 @@ pub(crate) fn expand(arguments: Vec<OsString>, variables: &BTreeMap<String, Stri
         return Ok(Expanded { arguments, without_effect: Vec::new() });
     }
     let mut flags = Flags { arguments, variables };
+    flags.set("--declare", is_in_place);
     for (name, why) in REFUSED {
         if flags.text(name).is_some() {
             return Err(BadVariable { name, why: why.to_owned() });
@@ -99,7 +113,7 @@ pub(crate) fn expand(arguments: Vec<OsString>, variables: &BTreeMap<String, Stri
         let is_of = |known: &str| *name == known || (known.ends_with('_') && name.starts_with(known));
         WITHOUT_EFFECT.iter().any(|known| is_of(known))
     };
-    let without_effect = variables.keys().filter(has_no_effect).cloned().collect();
+    without_effect.extend(variables.keys().filter(has_no_effect).cloned());
     Ok(Expanded { arguments: flags.arguments, without_effect })
 }
 
@@ -152,6 +166,8 @@ impl Flags<'_> {
     fn listeners(&mut self) -> Result<(), BadVariable> {
         let rls = format!("{}:{}", self.or("GRPC_HOST", "0.0.0.0"), self.or("GRPC_PORT", "8081"));
         self.add("--rls", Some(rls));
+        let probes = format!("{}:{}", self.or("HOST", "0.0.0.0"), self.or("PORT", "8080"));
+        self.add("--probes", Some(probes));
         if self.flag("USE_PROMETHEUS")? {
             let path = self.or("PROMETHEUS_PATH", "/metrics");
             if path != "/metrics" {
@@ -161,6 +177,7 @@ impl Flags<'_> {
             let address = self.or("PROMETHEUS_ADDR", ":9090");
             let address = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address };
             self.add("--metrics", Some(address));
+            self.set("--plain-metrics", true);
         }
         if self.flag("GRPC_SERVER_USE_TLS")? {
             for (name, flag) in [
@@ -278,10 +295,13 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_original() {
         let rules = "--ratelimit-config=/srv/runtime_data/current/config";
-        assert_eq!(added(&[], &[]), ["--rls=0.0.0.0:8081", rules]);
-        let given = ["--rls", "127.0.0.1:1", "--rls-xds=a:1"];
-        assert_eq!(added(&given, &[("GRPC_PORT", "2"), ("RUNTIME_ROOT", "/x")]), given);
-        assert_eq!(added(&[], &[("LEASEWAY_RLS", "127.0.0.1:1")]), [rules]);
+        assert_eq!(added(&[], &[]), ["--rls=0.0.0.0:8081", "--probes=0.0.0.0:8080", rules]);
+        let given = ["--rls", "127.0.0.1:1", "--probes=127.0.0.1:2", "--rls-xds=a:1"];
+        assert_eq!(added(&given, &[("GRPC_PORT", "2"), ("PORT", "3"), ("RUNTIME_ROOT", "/x")]), given);
+        assert_eq!(
+            added(&["--probes=127.0.0.1:2"], &[("LEASEWAY_RLS", "127.0.0.1:1")]),
+            ["--probes=127.0.0.1:2", rules]
+        );
     }
 
     #[test]
@@ -294,6 +314,8 @@ mod tests {
             ("CONFIG_GRPC_XDS_NODE_ID", "gw"),
             ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a"),
             ("GRPC_HOST", "10.0.0.1"),
+            ("HOST", "10.0.0.2"),
+            ("PORT", "81"),
             ("USE_PROMETHEUS", "1"),
             ("SHADOW_MODE", "true"),
             ("QUOTA_MODE", "false"),
@@ -308,7 +330,9 @@ mod tests {
         let (added, without_effect) = expanded(&[], &variables).expect("valid variables");
         let expected = [
             "--rls=10.0.0.1:8081",
+            "--probes=10.0.0.2:81",
             "--metrics=0.0.0.0:9090",
+            "--plain-metrics",
             "--rls-merge-domains",
             "--rls-xds=https://plane:18001",
             "--rls-xds-node=gw",
@@ -337,6 +361,19 @@ mod tests {
             let refused = expanded(&[], variables).expect_err(says);
             assert!(refused.contains(says), "{refused}");
         }
+    }
+
+    #[test]
+    fn under_the_name_of_the_original_it_is_a_gateway_that_declares() {
+        let variables = |declare: &str| [("LEASEWAY_DECLARE".to_owned(), declare.to_owned())].into();
+        let words = |declare: &str| {
+            let program = vec!["/bin/ratelimit".into(), "--of-the-original".into()];
+            let Expanded { arguments, without_effect } = expand(program, &variables(declare)).expect("valid variables");
+            assert_eq!(without_effect, ["--of-the-original"]);
+            arguments.into_iter().map(|word| word.into_string().expect("text")).collect::<Vec<_>>()
+        };
+        assert_eq!(words("")[..4], ["/bin/ratelimit", "gateway", FLAG, "--declare"]);
+        assert!(!words("false").contains(&"--declare".to_owned()));
     }
 
     #[test]

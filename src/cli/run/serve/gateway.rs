@@ -52,6 +52,8 @@ impl ServerGateway {
             rlqs: self.rlqs.map(|address| ListenOption { flag: "--gateway-rlqs", address }),
             http: self.http.map(|address| ListenOption { flag: "--gateway-http", address }),
             metrics: None,
+            plain_metrics: false,
+            probes: None,
         };
         if listen.rls.is_none() && listen.rlqs.is_none() && listen.http.is_none() {
             return Ok(None);

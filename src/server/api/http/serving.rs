@@ -48,7 +48,7 @@ use crate::{
 };
 
 /// Probes need no certificate and no host name.
-const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/healthcheck"];
 
 /// Maximum number of headers of a request, and their maximum total size.
 const MAX_HEADERS: usize = 64;
