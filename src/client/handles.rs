@@ -3,6 +3,7 @@
 pub(crate) mod asker;
 pub(crate) mod balanced;
 pub mod blocking;
+pub(crate) mod budget;
 pub(crate) mod client;
 pub(crate) mod gauge;
 pub mod layer;

@@ -70,6 +70,7 @@ pub use self::{
     handles::{
         balanced::Balanced,
         blocking,
+        budget::{Budget, SpendError},
         client::{Builder, Client},
         gauge::{Gauge, Permit},
         layer,

@@ -208,11 +208,12 @@ impl Shared {
         let slot = state.opened.remove(id);
         drop(state);
         // Close the limiter before releasing the lease.
-        if let Some(slot) = slot {
+        if let Some(slot) = &slot {
             self.close_resource(&slot.opened);
         }
         let mut state = self.lock();
         if !state.opened.contains_key(id) {
+            state.report_last(self.clock.now(), slot.as_ref());
             state.session.release(id);
         }
         drop(state);
@@ -248,6 +249,7 @@ impl Shared {
         }
         let mut state = self.lock();
         state.leaving = true;
+        opened.values().for_each(|slot| state.report_last(self.clock.now(), Some(slot)));
         state.session.release_all();
         drop(state);
         self.wakeup.notify_one();
@@ -270,6 +272,11 @@ impl Shared {
     /// Notified when any usable capacity has changed.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
+    }
+
+    /// The time on the clock of the leases.
+    pub(crate) fn now(&self) -> Millis {
+        self.clock.now()
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -410,6 +417,7 @@ impl Shared {
         let now = self.clock.now();
         let mut state = self.lock();
         apply(&mut state.session, now);
+        state.take_allowances(now);
         state.last_error = error.or(state.last_error.take());
         let changes = state.changes(now);
         drop(state);
@@ -519,6 +527,26 @@ impl State {
             }
         });
         changes
+    }
+
+    /// Gives budgets their new allowances. Under the lock of the session, so that no request reports less than was spent
+    /// before.
+    fn take_allowances(&mut self, now: Millis) {
+        let mut asks = Vec::new();
+        for (id, slot) in self.opened.iter().filter(|(_, slot)| slot.opened.is_budget()) {
+            let lease = self.session.lease(now, id);
+            if lease.is_some_and(|lease| slot.opened.take(&lease)) {
+                asks.push(Arc::clone(id));
+            }
+        }
+        asks.iter().for_each(|id| self.want(now, id));
+    }
+
+    /// Reports what was spent of a budget before it is released.
+    fn report_last(&mut self, now: Millis, slot: Option<&Registration>) {
+        if let Some(opened) = slot.map(|slot| &slot.opened).filter(|opened| opened.is_budget()) {
+            self.session.want(now, &opened.id, opened.wants(now), opened.mode);
+        }
     }
 
     fn want(&mut self, now: Millis, id: &Arc<str>) {

@@ -310,7 +310,9 @@ impl<D: Demand> ResourceState<D> {
     /// Whether its index on this stream stands for a request that names its lease and its demand.
     fn is_renewable(&self, stream: u64, now: Millis) -> bool {
         let Some(place) = self.place.filter(|place| place.stream == stream) else { return false };
+        // What a client has spent of a budget is part of each request.
         place.is_known
+            && self.demand.spent().is_none()
             && self.lease.is_some_and(|lease| lease.is_live(now))
             && self.asked.as_ref().is_some_and(|asked| self.demand.is_same(asked))
     }

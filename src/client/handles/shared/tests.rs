@@ -51,6 +51,7 @@ fn given(id: &str, capacity: f64) -> GrantedLease {
         token: Some(1),
         wire: Wire { expiry_time: 60, refresh_interval: 5, capacity },
         safe: Some(1.5),
+        budget: None,
     }
 }
 

@@ -182,7 +182,7 @@ fn number_of_groups_is_bounded() {
     server.asks("o7/t/2", 1.0);
     assert_eq!(server.group(OTHER_GROUP).1, 600.0, "the groups are used up");
     assert_eq!(server.group_count(), GroupSettings::MAX_GROUPS + 1);
-    let released = Release { kind: HolderKind::Client, id: "o1/t/1".into(), token: None, instance: None };
+    let released = Release { kind: HolderKind::Client, id: "o1/t/1".into(), token: None, instance: None, spent: None };
     assert_eq!(one(&mut server.resource, now_at(server.now), Request::Release(released)), Answer::Released);
     assert_eq!(server.group_count(), GroupSettings::MAX_GROUPS - 1, "groups without clients are removed");
     server.asks("new/t/1", 1.0);
