@@ -5,8 +5,8 @@ use crate::{
     allocation::groups::GroupBound,
     policy::{
         client_rules::ClientRule,
-        groups::{GroupPattern, GroupRule, GroupSettings, OTHER_GROUP},
-        overrides::{GroupChange, Load, OverrideValue, ResourceOverrides},
+        groups::{GroupChange, GroupPattern, GroupRule, GroupSettings, OTHER_GROUP},
+        overrides::{Load, OverrideValue, ResourceOverrides},
     },
     resource::report::{MAX_REPORTED_GROUPS, explain::explain, resource_report},
     tests::rules::overrides::set,
@@ -127,7 +127,7 @@ fn levels_are_divided_one_after_the_other() {
     let said = server.said("acme/web/1");
     assert!(said.contains("its group acme/web is due 20 of the 100 that its clients want"), "{said}");
     assert!(
-        said.contains("The level that binds is the group acme/web, which is due 20 of 100: a rule limits it"),
+        said.contains("The level that binds is the group acme/web, which is due 20 of 100: its maximum is 20"),
         "{said}"
     );
     let said = server.said("beta/x/1");
