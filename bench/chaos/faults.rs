@@ -378,7 +378,7 @@ impl<'a> FaultInjector<'a> {
             }
         }
         if fault.kind == Fault::Replace {
-            commands.push(self.cluster.operator(fault.aim.node, &["peers", "remove", &name(victims[0])]));
+            commands.push(self.cluster.operator(fault.aim.node, &["peers", "remove", &name(victims[0]), "--yes"]));
         }
         let said = Arc::clone(said);
         thread::spawn(move || {
@@ -422,7 +422,7 @@ impl<'a> FaultInjector<'a> {
     fn apply(&self, capacity: f64) -> Result<(), Error> {
         let capacity = capacity.round();
         let file = self.cluster.write_file(&self.args.configuration(capacity), "changed.yaml")?;
-        let operator = self.cluster.operator(0, &["config", "apply", &file.to_string_lossy()]);
+        let operator = self.cluster.operator(0, &["config", "apply", &file.to_string_lossy(), "--yes"]);
         let (applied, applying) = (Arc::clone(&self.applied), Arc::clone(&self.applying));
         applying.store(true, Ordering::SeqCst);
         let place = {

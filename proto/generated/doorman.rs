@@ -82,6 +82,9 @@ pub struct ResourceResponse {
     /// The priority that the server uses for this client. The template may cap the requested one.
     #[prost(int64, optional, tag = "101")]
     pub priority: ::core::option::Option<i64>,
+    /// Nothing limits this resource: no template matches it, or its template has NO_ALGORITHM. Every request is granted.
+    #[prost(bool, optional, tag = "103")]
+    pub unlimited: ::core::option::Option<bool>,
 }
 /// The state of a client in its pool.
 #[derive(Clone, PartialEq, ::prost::Message)]

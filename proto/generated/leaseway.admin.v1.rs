@@ -322,30 +322,36 @@ pub struct SetOverrideRequest {
     /// A resource id, or a pattern as in templates.
     #[prost(string, tag = "1")]
     pub pattern: ::prost::alloc::string::String,
+    /// The path of a group of clients, such as `acme/web`. Empty: override the capacity.
+    #[prost(string, tag = "8")]
+    pub group: ::prost::alloc::string::String,
     /// The reason, for people. Required unless the override is cleared.
     #[prost(string, tag = "6")]
     pub why: ::prost::alloc::string::String,
     /// Allow a capacity above the template's. Otherwise that is refused with ABORTED.
     #[prost(bool, tag = "7")]
     pub above: bool,
-    /// The new capacity. Unset: clear the override.
-    #[prost(oneof = "set_override_request::Capacity", tags = "2, 3")]
-    pub capacity: ::core::option::Option<set_override_request::Capacity>,
+    /// Unset: clear the override.
+    #[prost(oneof = "set_override_request::Value", tags = "2, 3, 9")]
+    pub value: ::core::option::Option<set_override_request::Value>,
     /// When it expires.
     #[prost(oneof = "set_override_request::End", tags = "4, 5")]
     pub end: ::core::option::Option<set_override_request::End>,
 }
 /// Nested message and enum types in `SetOverrideRequest`.
 pub mod set_override_request {
-    /// The new capacity. Unset: clear the override.
+    /// Unset: clear the override.
     #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
-    pub enum Capacity {
+    pub enum Value {
         /// Absolute capacity.
         #[prost(double, tag = "2")]
         Amount(f64),
         /// A fraction of the template's capacity: 0.5 is half.
         #[prost(double, tag = "3")]
         Factor(f64),
+        /// With `group`: the parts of its rule that change. ABORTED at a node with a parent.
+        #[prost(message, tag = "9")]
+        Rule(super::GroupRule),
     }
     /// When it expires.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
@@ -358,12 +364,25 @@ pub mod set_override_request {
         UntilUnix(i64),
     }
 }
+/// Parts of the rule of a group. Unset parts stay as in the template. At least one is set.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct GroupRule {
+    /// From 1 to 1000.
+    #[prost(uint32, optional, tag = "1")]
+    pub weight: ::core::option::Option<u32>,
+    /// Least share, if wanted.
+    #[prost(double, optional, tag = "2")]
+    pub minimum: ::core::option::Option<f64>,
+    /// Largest share.
+    #[prost(double, optional, tag = "3")]
+    pub maximum: ::core::option::Option<f64>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SetOverrideResponse {
     /// The override. Unset if it was cleared.
     #[prost(message, optional, tag = "1")]
     pub r#override: ::core::option::Option<Override>,
-    /// Whether it replaced an override of the same pattern.
+    /// Whether it replaced an override of the same pattern and group.
     #[prost(bool, tag = "2")]
     pub replaced: bool,
     /// Up to twenty active resources that it applies to, and their total number.
@@ -377,6 +396,9 @@ pub struct SetOverrideResponse {
 pub struct Override {
     #[prost(string, tag = "1")]
     pub pattern: ::prost::alloc::string::String,
+    /// Empty: it overrides the capacity.
+    #[prost(string, tag = "10")]
+    pub group: ::prost::alloc::string::String,
     #[prost(bool, tag = "4")]
     pub above: bool,
     /// Start, in milliseconds since the Unix epoch, by the clock of the master that set it.
@@ -393,17 +415,19 @@ pub struct Override {
     pub by: ::prost::alloc::string::String,
     #[prost(string, tag = "9")]
     pub why: ::prost::alloc::string::String,
-    #[prost(oneof = "r#override::Capacity", tags = "2, 3")]
-    pub capacity: ::core::option::Option<r#override::Capacity>,
+    #[prost(oneof = "r#override::Value", tags = "2, 3, 11")]
+    pub value: ::core::option::Option<r#override::Value>,
 }
 /// Nested message and enum types in `Override`.
 pub mod r#override {
     #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
-    pub enum Capacity {
+    pub enum Value {
         #[prost(double, tag = "2")]
         Amount(f64),
         #[prost(double, tag = "3")]
         Factor(f64),
+        #[prost(message, tag = "11")]
+        Rule(super::GroupRule),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -416,12 +440,17 @@ pub struct OverriddenResource {
     /// The capacity in force.
     #[prost(double, tag = "3")]
     pub capacity: f64,
+    /// What the clients of the group want, and what it is due. Unset without a group, or if the group has no clients.
+    #[prost(double, optional, tag = "4")]
+    pub group_wants: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "5")]
+    pub group_share: ::core::option::Option<f64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListOverridesRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListOverridesResponse {
-    /// Oldest first. If several match a resource, the exact id wins, then the newest.
+    /// Oldest first. If several of a group, or of the capacity, match a resource, the exact id wins, then the newest.
     #[prost(message, repeated, tag = "1")]
     pub r#override: ::prost::alloc::vec::Vec<Override>,
 }
@@ -505,7 +534,7 @@ pub struct DeclareTemplatesRequest {
     #[prost(string, optional, tag = "3")]
     pub text: ::core::option::Option<::prost::alloc::string::String>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeclareTemplatesResponse {
     /// The version now in force. 0: there is none.
     #[prost(uint64, tag = "1")]
@@ -513,6 +542,9 @@ pub struct DeclareTemplatesResponse {
     /// Whether this call has changed the templates.
     #[prost(bool, tag = "2")]
     pub changed: bool,
+    /// Patterns of the replaced or deleted declaration that no template matches now: their resources have no limit.
+    #[prost(string, repeated, tag = "3")]
+    pub unlimited: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListDeclarationsRequest {
@@ -892,7 +924,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "GetBackup"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Sets or clears a temporary override of a capacity. Needs the master.
+        /// Sets or clears a temporary override of a capacity, or of the rule of a group. Needs the master.
         pub async fn set_override(
             &mut self,
             request: impl tonic::IntoRequest<super::SetOverrideRequest>,
@@ -1131,7 +1163,7 @@ pub mod node_server {
             &self,
             request: tonic::Request<super::GetBackupRequest>,
         ) -> std::result::Result<tonic::Response<Self::GetBackupStream>, tonic::Status>;
-        /// Sets or clears a temporary override of a capacity. Needs the master.
+        /// Sets or clears a temporary override of a capacity, or of the rule of a group. Needs the master.
         async fn set_override(
             &self,
             request: tonic::Request<super::SetOverrideRequest>,

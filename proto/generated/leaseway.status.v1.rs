@@ -54,6 +54,9 @@ pub struct ExplainResponse {
     /// The limit of this resource. Unset if the template sets the capacity.
     #[prost(message, optional, tag = "14")]
     pub limit: ::core::option::Option<ResourceLimit>,
+    /// The overrides of the holder's groups.
+    #[prost(message, repeated, tag = "15")]
+    pub overridden_group: ::prost::alloc::vec::Vec<Overridden>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {
@@ -142,6 +145,9 @@ pub struct Health {
     /// Duration of the slowest flush to disk during the last minute. Unset if nothing is stored.
     #[prost(uint64, optional, tag = "8")]
     pub slowest_flush_ms: ::core::option::Option<u64>,
+    /// Number of changes of master that this peer has seen during the last hour, and since it started.
+    #[prost(uint64, tag = "9")]
+    pub elections_last_hour: u64,
 }
 /// The use of a limit.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -254,6 +260,9 @@ pub struct Resource {
     /// Number of groups at all levels.
     #[prost(uint64, tag = "23")]
     pub groups: u64,
+    /// The overrides of groups in force.
+    #[prost(message, repeated, tag = "24")]
+    pub overridden_group: ::prost::alloc::vec::Vec<Overridden>,
     /// Number of holders that are gateways, and their part of `held`.
     #[prost(uint64, tag = "17")]
     pub gateways: u64,
@@ -302,16 +311,16 @@ pub struct ResourceLimit {
     #[prost(string, tag = "3")]
     pub by: ::prost::alloc::string::String,
 }
-/// A temporary capacity that an operator has set.
+/// A temporary capacity, or rule of a group, that an operator has set.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Overridden {
     /// The resource id or pattern of the override.
     #[prost(string, tag = "1")]
     pub pattern: ::prost::alloc::string::String,
-    /// The value as entered: `40` or `50 %`.
+    /// The value as entered: `40`, `50 %`, or `maximum 40, weight 2`.
     #[prost(string, tag = "2")]
     pub set_to: ::prost::alloc::string::String,
-    /// The capacity without the override: that of the template, or the lease from the parent.
+    /// The capacity without the override: that of the template, or the lease from the parent. 0 for a group.
     #[prost(double, tag = "3")]
     pub template_capacity: f64,
     /// Time until it expires.
@@ -323,6 +332,9 @@ pub struct Overridden {
     /// Reason given by the operator.
     #[prost(string, tag = "6")]
     pub why: ::prost::alloc::string::String,
+    /// The path of the group. Empty: it overrides the capacity.
+    #[prost(string, tag = "7")]
+    pub group: ::prost::alloc::string::String,
 }
 /// What a quorum has stored about the leases of a resource.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

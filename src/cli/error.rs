@@ -134,6 +134,11 @@ pub(crate) enum CliError {
     /// The user answered no.
     #[error("nothing has changed")]
     Declined,
+    /// Nothing was sent.
+    #[error(
+        "this needs your confirmation, but input or output is not a terminal, or the output is JSON: pass --yes to confirm. Nothing has changed"
+    )]
+    NotConfirmed,
     #[error("a cost must be a number, not a percentage")]
     PartOfNothing,
     #[error("the server at {address} refused: {why} ({code:?})")]
@@ -200,7 +205,7 @@ impl CliError {
         match self {
             CliError::Warned => ExitCode::from(WARNED),
             CliError::NotWell => ExitCode::from(NOT_WELL),
-            CliError::Flags(_) | CliError::NoTerminal => ExitCode::from(WRONG_COMMAND_LINE),
+            CliError::Flags(_) | CliError::NoTerminal | CliError::NotConfirmed => ExitCode::from(WRONG_COMMAND_LINE),
             CliError::Config(_) | CliError::ConfigRefused { .. } | CliError::NodeSet(_) => ExitCode::from(EX_CONFIG),
             CliError::Serve(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
             CliError::Gateway(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),

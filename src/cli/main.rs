@@ -77,7 +77,7 @@ enum Command {
     /// Show and delete the templates that gateways declare
     #[command(subcommand)]
     Declarations(operate::declarations::DeclarationsCommand),
-    /// Override capacities for a limited time, and list the overrides
+    /// Override capacities and rules of groups for a limited time, and list the overrides
     Capacity(Box<operate::capacity::Capacity>),
     /// Manage pools (PRIORITY_POOL): assignments, clients, events and alarms
     #[command(subcommand, after_help = operate::pool::EXAMPLES)]

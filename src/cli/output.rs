@@ -95,14 +95,18 @@ impl Drop for Progress {
     }
 }
 
-/// Asks a yes-or-no question at the terminal. Anything but yes is no.
-pub(crate) fn ask(question: &str) -> Result<bool, CliError> {
+/// Asks a yes-or-no question at the terminal. Anything but yes is no. Fails without a terminal to read the answer from.
+pub(crate) fn confirm(question: &str) -> Result<(), CliError> {
+    if !io::stdin().is_terminal() {
+        return Err(CliError::NotConfirmed);
+    }
     let mut out = io::stdout().lock();
     write!(out, "{question}").and_then(|()| out.flush()).map_err(CliError::Output)?;
     let mut answer = String::new();
     // No valid answer is longer.
     io::stdin().lock().take(64).read_line(&mut answer).map_err(CliError::Output)?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    let is_yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
+    if is_yes { Ok(()) } else { Err(CliError::Declined) }
 }
 
 /// A table with a heading. The first column is aligned to the left, the others to the right.

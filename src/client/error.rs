@@ -58,6 +58,12 @@ pub enum OpenError {
     /// Wants cannot be estimated without a limiter.
     #[error("resource `{0}` has no limiter to estimate its wants from: set them with `.wants(…)`")]
     NoWants(String),
+    /// Backends of [`Balanced`](crate::Balanced) need fixed wants: one without a lease gets no operations, so its wants
+    /// would be estimated as 0 forever.
+    #[error(
+        "the wants of `{0}` are estimated, but a backend without a lease gets no operations to estimate them from: set them with `.wants(…)`"
+    )]
+    EstimatedWants(String),
     /// Usage of a resource with a limiter is counted by the limiter.
     #[error("resource `{0}` has a limiter, which counts usage: `report_use` is for resources opened with `open`")]
     HasLimiter(String),

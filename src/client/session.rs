@@ -79,7 +79,7 @@
 //!
 //! # Rules
 //!
-//! The numbers are those of docs/internals/lease-protocol.md.
+//! The numbers are those of src/core/lease/protocol.md.
 //!
 //! - **One request in flight** (rules 6 and E9). Only the answer to the latest request counts, and releases are
 //!   requests, too. A lease starts when its request was *sent*, so the client never uses it for longer than the server

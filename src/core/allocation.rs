@@ -90,6 +90,9 @@ impl Allocation {
         let keeps_claims = keeps_groups && self.division.same_order(settings);
         if keeps_claims {
             self.division.reconfigure(settings);
+            if let (Some(groups), Some(rules)) = (&mut self.groups, &settings.groups) {
+                groups.set_rules(rules);
+            }
         } else {
             self.division.reset(settings);
             let nodes = self.groups.take().map_or_else(NodeClaims::default, |groups| groups.into_nodes());
@@ -127,6 +130,11 @@ impl Allocation {
     /// Why the group of the holder in `slot` is due less than its clients want.
     pub(crate) fn group_limit(&self, slot: u32) -> Option<GroupLimit> {
         self.groups.as_ref()?.limit(slot)
+    }
+
+    /// Whether the holder in `slot`, or a client of this child node, is in the group with this path.
+    pub(crate) fn is_in_group(&self, slot: u32, path: &str) -> bool {
+        self.groups.as_ref().is_some_and(|groups| groups.is_in(slot, path))
     }
 
     /// Whether the claims of child nodes are counted by group.

@@ -56,7 +56,7 @@
 //! `c` gets nothing, because the unclaimed 50 may be in use by `b`.
 //!
 //! # The rules
-//! docs/internals/lease-protocol.md has all rules with the reasons for them. Comments cite them by number.
+//! src/core/lease/protocol.md has all rules with the reasons for them. Comments cite them by number.
 //!
 //! | rule | says | kept in |
 //! |---|---|---|

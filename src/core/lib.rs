@@ -18,7 +18,7 @@
 //! | [`types`] | amounts, times, tokens, claims |
 //! | [`policy`] | settings, templates, overrides, access rules |
 //! | [`allocation`] | fair shares |
-//! | [`lease`] | leases that may be in use, and what a new master inherits; the rules are in docs/internals/lease-protocol.md |
+//! | [`lease`] | leases that may be in use, and what a new master inherits; the rules are in src/core/lease/protocol.md |
 //! | [`pool`] | PRIORITY_POOL: assignments, balances, costs |
 //! | [`resource`] | one resource: allocation and leases combined |
 //! | [`engine`] | a resource with its commits and its parent, as server and simulator run it |

@@ -125,7 +125,7 @@ pub enum Fault {
 }
 
 /// Each fault with its name on the command line and the rule that it leaves out. Rules with a number are those of
-/// docs/internals/lease-protocol.md, which [`crate::lease`] summarizes.
+/// src/core/lease/protocol.md, which [`crate::lease`] summarizes.
 const FAULTS: [(Fault, &str, &str); 57] = [
     (Fault::KeepsWhatIsHeld, "keeps-what-is-held", "3"),
     (Fault::LearningConfirms, "learning-confirms", "8"),

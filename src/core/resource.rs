@@ -11,6 +11,7 @@
 pub mod invariant;
 mod messages;
 mod names;
+mod overrides;
 mod packed;
 mod pool;
 pub mod report;
@@ -34,6 +35,7 @@ use crate::{
     pool::{Cause, Pool, PoolEvent},
     resource::{
         names::NameOwners,
+        overrides::GroupOverrides,
         supply::{CapacityInputs, Source, SupplyState, summarized_claims},
         watch_list::{Hint, HintCandidate, HintContext, Version, WatchList},
     },
@@ -41,10 +43,11 @@ use crate::{
 };
 
 pub use messages::{Answer, Ask, Counters, Lease, NodeInstance, Release, Request, Supplied};
+pub use overrides::{Overridden, OverriddenGroup};
 pub use packed::{PackedContext, PackedResource, Renewal, Renewed};
 pub use report::{HolderReport, ResourceReport};
 pub use round::RoundScratch;
-pub use supply::{LoadError, LoadReport, Overridden, SupplyReport};
+pub use supply::{LoadError, LoadReport, SupplyReport};
 
 /// The arguments of [`Resource::new`].
 #[derive(Debug, Clone)]
@@ -81,6 +84,8 @@ pub struct Resource {
     /// The source of `settings.capacity`.
     supply_state: SupplyState,
     capacity_inputs: CapacityInputs,
+    /// Absent if there are none, or no groups.
+    group_overrides: Option<Box<GroupOverrides>>,
     names: NameOwners,
     watch_list: WatchList,
     limits: Limits,
@@ -126,6 +131,7 @@ impl Resource {
             pool: None,
             supply_state: source.into(),
             capacity_inputs: CapacityInputs::new(settings.capacity),
+            group_overrides: None,
             settings,
             names: NameOwners::default(),
             watch_list: WatchList::default(),
@@ -173,11 +179,18 @@ impl Resource {
         if capacity != settings.capacity {
             Arc::make_mut(&mut settings).capacity = capacity;
         }
+        if let Some(overrides) = self.group_overrides.take() {
+            self.group_overrides = overrides.again(&mut settings);
+        }
         if settings == self.settings {
             // Shared with the resources of the new template.
             self.settings = settings;
             return;
         }
+        self.put_in_force(settings);
+    }
+
+    fn put_in_force(&mut self, settings: Arc<Settings>) {
         let has_new_rules = settings.clients != self.settings.clients;
         if self.allocation.configure(&settings) {
             if has_new_rules {

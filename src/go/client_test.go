@@ -3,6 +3,7 @@ package leaseway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -206,29 +207,127 @@ func TestEstimatedWantsFollowRefusedCallers(t *testing.T) {
 	}
 }
 
-func TestAllTakesGaugesFirstAndReturnsWhatItTookIfOneFails(t *testing.T) {
+func TestPermitsOfSeveralLimitsAreTakenTogetherOrNotAtAll(t *testing.T) {
 	client := dial(t, startFake(t, 5).address)
-	gauge := must(client.Gauge("a", leaseway.WithWants(5)))
-	rate := must(client.Rate("b", leaseway.WithWants(5), leaseway.WithWindow(time.Minute)))
-	closed := must(client.Rate("c", leaseway.WithWants(5)))
+	tokens := must(client.Rate("tokens", leaseway.WithWants(5), leaseway.WithBurst(10), leaseway.WithMaxDebt(50)))
+	slots := must(client.Gauge("slots", leaseway.WithWants(5)))
 	ready(t, client)
-	both := leaseway.All(rate, gauge)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	end, err := both.Begin(ctx)
-	if err != nil || gauge.InUse() != 1 {
-		t.Fatal(gauge.InUse(), err)
+	both := must(client.Limits(tokens.Of(5), slots.Of(1)))
+	if names := both.Resources(); !slices.Equal(names, []string{"tokens", "slots"}) {
+		t.Error(names)
 	}
-	if end(); gauge.InUse() != 0 {
-		t.Error(gauge.InUse())
+	release, err := both.Acquire(ctx)
+	if err != nil || slots.InUse() != 1 {
+		t.Fatal(err, slots.InUse())
 	}
-	taken := client.Stats().Resources[1].Taken
-	closed.Close()
-	if _, err := leaseway.All(closed, rate, gauge).Begin(ctx); !errors.Is(err, leaseway.ErrClosed) {
+	var refusal *leaseway.RefusalError
+	if _, err := both.TryAcquire(); !errors.As(err, &refusal) || refusal.Index != 0 || refusal.Resource != "tokens" {
+		t.Fatal(err)
+	}
+	if wait, known := refusal.RetryAfter(); !known || wait <= 0 || wait > time.Second || slots.InUse() != 1 {
+		t.Error(wait, known, slots.InUse())
+	}
+	release()
+	if release(); slots.InUse() != 0 {
+		t.Error(slots.InUse())
+	}
+	releaseAll, err := must(both.WithPermits(0, 5)).TryAcquire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := must(both.WithPermits(0, 1))
+	if _, err := one.TryAcquire(); !errors.As(err, &refusal) || refusal.Resource != "slots" {
 		t.Error(err)
 	}
-	if gauge.InUse() != 0 || taken != 1 || client.Stats().Resources[1].Taken != 1 {
-		t.Error(gauge.InUse(), client.Stats())
+	if wait, known := refusal.RetryAfter(); known {
+		t.Error(wait)
+	}
+	if _, err := must(both.WithPermits(0, 6)).TryAcquire(); !errors.As(err, &refusal) || refusal.Burst != 5 {
+		t.Error(err)
+	}
+	short, cancelShort := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancelShort()
+	if _, err := one.Begin(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if releaseAll(); slots.InUse() != 0 {
+		t.Error(slots.InUse())
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := both.TryAcquire(); !errors.Is(err, leaseway.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := both.Reserve(ctx); !errors.Is(err, leaseway.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestReservationsOfSeveralLimitsAreSettledByLimit(t *testing.T) {
+	client := dial(t, startFake(t, 5).address)
+	tokens := must(client.Rate("tokens", leaseway.WithWants(5), leaseway.WithBurst(10), leaseway.WithMaxDebt(50)))
+	slots := must(client.Gauge("slots", leaseway.WithWants(5)))
+	ready(t, client)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	both := must(client.Limits(tokens.Of(10), slots.Of(1)))
+	reservation := must(both.Reserve(ctx))
+	if reserved := reservation.Reserved(); !slices.Equal(reserved, []int{10, 1}) || slots.InUse() != 1 {
+		t.Error(reserved, slots.InUse())
+	}
+	if err := errors.Join(reservation.Settle(2, 0), reservation.Settle(10, 0)); err != nil || slots.InUse() != 0 {
+		t.Error(err, slots.InUse())
+	}
+	if tokens.Tokens() < 8 {
+		t.Error(tokens.Tokens())
+	}
+	if err := both.Charge(8, 9); err != nil || tokens.Tokens() >= 8 {
+		t.Error(err, tokens.Tokens())
+	}
+	if err := both.Refund(8, 9); err != nil || tokens.Tokens() < 8 {
+		t.Error(err, tokens.Tokens())
+	}
+	must(must(both.WithPermits(1, 1)).Reserve(ctx)).Cancel()
+	small := must(must(both.WithPermits(1, 1)).TryReserve())
+	var exceeded *leaseway.DebtExceededError
+	if err := small.Settle(500, 1); !errors.As(err, &exceeded) || exceeded.MaxDebt != 50 || slots.InUse() != 0 {
+		t.Error(err, slots.InUse())
+	}
+	if err := both.Charge(1); err == nil || !strings.Contains(err.Error(), "1 numbers for 2 limits") {
+		t.Error(err)
+	}
+	if _, err := client.Limits(tokens.Of(-1)); err == nil || !strings.Contains(err.Error(), "tokens") {
+		t.Error(err)
+	}
+}
+
+func TestStreamsThatAProxyDoesNotPassAreReplacedByRequests(t *testing.T) {
+	server := startFake(t, 1)
+	server.set(func() { server.offersStreams = true })
+	client := dial(t, server.address)
+	for i := range 150 {
+		must(client.Rate(fmt.Sprintf("r%d", i), leaseway.WithWants(1)))
+	}
+	ready(t, client)
+	before := 0
+	server.set(func() { before = server.asked })
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		asked := 0
+		server.set(func() { asked = server.asked })
+		if asked >= before+4 {
+			break
+		}
+	}
+	server.set(func() {
+		if server.asked < before+4 || len(server.last.GetResource()) < 100 {
+			t.Error(server.asked, before, len(server.last.GetResource()))
+		}
+	})
+	if health := client.Health(); client.RenewalStream() != 0 || health.Failures != 0 {
+		t.Error(client.RenewalStream(), health)
 	}
 }
 

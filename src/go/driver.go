@@ -21,6 +21,9 @@ const (
 	// leftOutLogInterval is the minimum time between log lines about left-out resources, because the server names them
 	// with every answer.
 	leftOutLogInterval = time.Minute
+
+	// minStreamed: with fewer resources a request for all of them is short.
+	minStreamed = 100
 )
 
 // driver is the goroutine of a client. It sends the requests of the session when they are due and reports their outcome.
@@ -34,6 +37,8 @@ type driver struct {
 	// conn is the connection of the last request.
 	conn *transport.Conn
 	sent *sentRequest
+	// renewals is the stream of renewals between two messages, or nil.
+	renewals *transport.Renewals
 	// discovered is the connection whose server was asked for its peers last, and discoveredAt when.
 	discovered   *transport.Conn
 	discoveredAt time.Time
@@ -49,13 +54,16 @@ type sentRequest struct {
 	asks   bool
 	cancel context.CancelFunc
 	// usage has the usage that it reported, by resource.
-	usage  map[string]*session.Usage
-	result chan result
+	usage    map[string]*session.Usage
+	isStream bool
+	result   chan result
 }
 
 type result struct {
 	answer *transport.Answer
-	err    error
+	// renewals is the stream that the answer came on, if it goes on.
+	renewals *transport.Renewals
+	err      error
 }
 
 // step is what the driver has to do now.
@@ -117,6 +125,7 @@ func (d *driver) end() {
 	if d.hints != nil {
 		d.follow(nil)
 	}
+	d.renewOn(nil)
 	d.use(nil)
 	close(d.client.done)
 }
@@ -128,6 +137,14 @@ func (d *driver) use(conn *transport.Conn) {
 	if before != nil && before != conn && (d.hints == nil || d.hints.Following() != before) {
 		before.Close()
 	}
+}
+
+// renewOn makes renewals the stream of renewals; nil if there is none.
+func (d *driver) renewOn(renewals *transport.Renewals) {
+	if before := d.renewals; before != nil && before != renewals {
+		before.Close()
+	}
+	d.renewals = renewals
 }
 
 // follow follows the hints of the server behind conn; nil stops.
@@ -146,18 +163,23 @@ func (d *driver) follow(conn *transport.Conn) {
 func (d *driver) send(outgoing *session.Outgoing) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.deadline)
 	sent := &sentRequest{
-		number: outgoing.Number,
-		server: outgoing.Target,
-		at:     time.Now(),
-		asks:   len(outgoing.Asks) > 0,
-		cancel: cancel,
-		usage:  map[string]*session.Usage{},
-		result: make(chan result, 1),
+		number:   outgoing.Number,
+		server:   outgoing.Target,
+		at:       time.Now(),
+		asks:     len(outgoing.Releases) == 0,
+		cancel:   cancel,
+		usage:    map[string]*session.Usage{},
+		isStream: outgoing.Stream != nil,
+		result:   make(chan result, 1),
 	}
 	d.sent = sent
-	for i := range outgoing.Asks {
-		if usage := outgoing.Asks[i].Demand.Usage; usage != nil {
-			sent.usage[outgoing.Asks[i].ID] = usage
+	asks := outgoing.Asks
+	if sent.isStream {
+		asks = outgoing.Stream.Stated
+	}
+	for i := range asks {
+		if usage := asks[i].Demand.Usage; usage != nil {
+			sent.usage[asks[i].ID] = usage
 		}
 	}
 	d.client.stats.requests.Add(1)
@@ -171,10 +193,48 @@ func (d *driver) send(outgoing *session.Outgoing) {
 		d.use(conn)
 	}
 	conn := d.conn
+	if sent.isStream {
+		renewals := d.renewals
+		d.renewals = nil
+		go func() { sent.result <- renew(ctx, conn, renewals, d.client.id, outgoing.Stream, sent.at) }()
+		return
+	}
+	if sent.asks {
+		// The session has given the stream up.
+		d.renewOn(nil)
+	}
 	go func() {
 		answer, err := call(ctx, conn, d.client.id, outgoing, sent.at)
-		sent.result <- result{answer, err}
+		sent.result <- result{answer: answer, err: err}
 	}()
+}
+
+// renew sends a message on a stream, which is opened by the first. It closes the stream unless it goes on.
+func renew(ctx context.Context, conn *transport.Conn, open *transport.Renewals, id string, message *session.StreamRequest, sent time.Time) result {
+	if open != nil && open.Number != message.Stream {
+		open.Close()
+		open = nil
+	}
+	if open == nil {
+		if message.Sequence != 1 {
+			return result{err: transport.ErrStreamEnded}
+		}
+		var err error
+		if open, err = conn.OpenRenewals(ctx, message.Stream); err != nil {
+			return result{err: err}
+		}
+	}
+	response, err := open.Renew(ctx, transport.RenewRequest(id, message))
+	if err != nil {
+		open.Close()
+		return result{err: err}
+	}
+	answer := transport.ReadRenewed(response, sent)
+	if answer.Redirect || answer.Renewed.Restart {
+		open.Close()
+		open = nil
+	}
+	return result{answer: answer, renewals: open}
 }
 
 func call(ctx context.Context, conn *transport.Conn, id string, outgoing *session.Outgoing, sent time.Time) (*transport.Answer, error) {
@@ -209,7 +269,14 @@ func (d *driver) finish(result result) {
 	sent := d.sent
 	d.sent = nil
 	sent.cancel()
+	if result.renewals != nil {
+		d.renewOn(result.renewals)
+	}
 	switch answer := result.answer; {
+	case sent.isStream && transport.RefusesStreams(result.err):
+		why := transport.Explain(sent.server, result.err)
+		d.client.log.Debug("the stream of renewals is refused", "error", why)
+		d.client.report(func(session *session.Session, now time.Duration) { session.StreamRefused(now, sent.number) }, why)
 	case result.err != nil:
 		if transport.IsBroken(result.err) {
 			d.use(nil)
@@ -275,14 +342,22 @@ func (d *driver) answered(sent *sentRequest, answer *transport.Answer) {
 	}
 	accepted := false
 	c.report(func(session *session.Session, now time.Duration) {
+		if answer.Renewed != nil {
+			accepted = session.StreamAnswered(now, sent.number, answer.Renewed)
+			return
+		}
 		accepted = session.Answered(now, sent.number, answer.Given)
 	}, why)
+	if answer.Renewed != nil {
+		answer.NameRenewed()
+	}
 	if accepted && sent.asks {
 		c.setStates(answer, sent.usage)
 	}
 }
 
-// discover asks every new master for the peers of its node, and again now and then.
+// discover asks every new master for the peers of its node and whether it accepts streams of renewals, and again now and
+// then.
 func (d *driver) discover() {
 	if d.discovered == d.conn && time.Since(d.discoveredAt) < rediscoveryInterval {
 		return
@@ -291,8 +366,8 @@ func (d *driver) discover() {
 	go func(conn *transport.Conn) {
 		ctx, cancel := context.WithTimeout(context.Background(), d.deadline)
 		defer cancel()
-		if peers, err := conn.Peers(ctx); err == nil && len(peers) > 0 {
-			d.client.learn(peers)
+		if peers, renewsByStream, err := conn.Discover(ctx); err == nil {
+			d.client.discovered(conn.Address, peers, renewsByStream)
 		}
 	}(d.conn)
 }
@@ -352,10 +427,18 @@ func (c *Client) notePressure() {
 	c.estimateSoon(now)
 }
 
-func (c *Client) learn(peers []string) {
+// discovered learns the peers of a server, if it has any, and whether it accepts streams of renewals.
+func (c *Client) discovered(server string, peers []string, renewsByStream bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.session.Learn(peers)
+	if len(peers) > 0 {
+		c.session.Learn(peers)
+	}
+	from := 0
+	if renewsByStream {
+		from = minStreamed
+	}
+	c.session.OfferStream(server, from)
 }
 
 // setStates applies the states of pools, and the priorities at which the server counts this client.

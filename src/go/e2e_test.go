@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -224,6 +225,53 @@ func TestAFailoverKeepsLeasesAndServesNewcomers(t *testing.T) {
 	if served > 20*time.Second || found > 20*time.Second {
 		t.Error("too late")
 	}
+}
+
+// A client with many leases renews them by a stream, also at the next master.
+func TestManyLeasesAreRenewedByAStream(t *testing.T) {
+	peers := startPeers(t, []template{{glob: "r*", capacity: 99, lease: 20, refresh: 1}})
+	client := dial(t, peers[0].address, leaseway.WithEndpoints(peers[1].address, peers[2].address))
+	var rates []*leaseway.Rate
+	for i := range 150 {
+		rates = append(rates, must(client.Rate(fmt.Sprintf("r%d", i), leaseway.WithWants(10))))
+	}
+	ready(t, client)
+	eventually(t, "a stream", func() bool { return client.RenewalStream() != 0 })
+	stream := client.RenewalStream()
+	// Leases that are not renewed would be shorter than that by then.
+	time.Sleep(5 * time.Second)
+	allLast := func(least time.Duration) bool {
+		return !slices.ContainsFunc(rates, func(rate *leaseway.Rate) bool {
+			capacity, left := rate.Lease()
+			return capacity != 10 || left < least
+		})
+	}
+	eventually(t, "all leases are renewed", func() bool { return allLast(17 * time.Second) })
+	if again := client.RenewalStream(); again != stream {
+		t.Errorf("stream %d became %d", stream, again)
+	}
+	if err := rates[7].SetWants(50); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the changed demand is met", func() bool { return rates[7].Limit() == 50 })
+	requests := client.Stats().Requests
+	time.Sleep(2 * time.Second)
+	t.Logf("%d messages in 2 s for %d leases", client.Stats().Requests-requests, len(rates))
+
+	if err := rates[7].SetWants(10); err != nil {
+		t.Fatal(err)
+	}
+	master := client.Health().Server
+	for _, peer := range peers {
+		if peer.address == master {
+			peer.kill()
+		}
+	}
+	eventually(t, "a stream with the next master", func() bool {
+		return client.Health().Server != master && client.RenewalStream() > stream
+	})
+	time.Sleep(5 * time.Second)
+	eventually(t, "all leases are renewed", func() bool { return allLast(15 * time.Second) })
 }
 
 func TestTokensAndTLS(t *testing.T) {

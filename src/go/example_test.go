@@ -170,8 +170,46 @@ func ExampleNewBalanced() {
 func ExampleNewTransport() {
 	var requests *leaseway.Rate     // from Client.Rate
 	var connections *leaseway.Gauge // from Client.Gauge
-	client := &http.Client{Transport: leaseway.NewTransport(nil, leaseway.All(requests, connections))}
-	_, _ = client.Get("https://api.example.com/")
+	var client *leaseway.Client     // from Dial
+	both, err := client.Limits(requests.Of(1), connections.Of(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	browser := &http.Client{Transport: leaseway.NewTransport(nil, both)}
+	_, _ = browser.Get("https://api.example.com/")
+}
+
+func ExampleClient_Limits() {
+	var tokens *leaseway.Rate       // from Client.Rate
+	var connections *leaseway.Gauge // from Client.Gauge
+	var client *leaseway.Client     // from Dial
+	limits, err := client.Limits(tokens.Of(900), connections.Of(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	release, err := limits.TryAcquire()
+	var refusal *leaseway.RefusalError
+	if errors.As(err, &refusal) {
+		retryAfter, _ := refusal.RetryAfter()
+		fmt.Println(refusal.Resource, "refuses; retry after", retryAfter)
+		return
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer release() // returns the connection
+
+	more, err := limits.WithPermits(2_000, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	reservation, err := more.Reserve(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := reservation.Settle(700, 1); err != nil { // 700 tokens were used
+		log.Print(err)
+	}
 }
 
 func ExampleUnaryClientInterceptor() {

@@ -25,6 +25,8 @@ type fake struct {
 	released []string
 	// silent: requests are not answered.
 	silent bool
+	// offersStreams: it says that it accepts streams of renewals, as behind a proxy that does not pass them.
+	offersStreams bool
 }
 
 func startFake(t testing.TB, capacity float64) *fake {
@@ -40,6 +42,7 @@ func startFake(t testing.TB, capacity float64) *fake {
 		Methods: []grpc.MethodDesc{
 			{MethodName: "GetCapacity", Handler: unary(f.getCapacity)},
 			{MethodName: "ReleaseCapacity", Handler: unary(f.releaseCapacity)},
+			{MethodName: "Discovery", Handler: unary(f.discovery)},
 		},
 	}, nil)
 	go func() { _ = server.Serve(listener) }()
@@ -86,6 +89,12 @@ func (f *fake) releaseCapacity(_ context.Context, request *wire.ReleaseCapacityR
 	defer f.mu.Unlock()
 	f.released = append(f.released, request.GetResourceId()...)
 	return new(wire.ReleaseCapacityResponse), nil
+}
+
+func (f *fake) discovery(context.Context, *wire.DiscoveryRequest) (*wire.DiscoveryResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &wire.DiscoveryResponse{IsMaster: proto.Bool(true), RenewsByStream: proto.Bool(f.offersStreams)}, nil
 }
 
 // set changes the fake.

@@ -2,7 +2,6 @@ package leaseway
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -82,7 +81,7 @@ func (r *Rate) keep(promise limiter.Promise) (*Reservation, error) {
 
 // Charge charges n permits that were used already. Missing permits become debt, which is paid from the lease before any
 // caller passes. Estimated wants rise accordingly. The error is a [DebtExceededError] if the maximum debt is exceeded.
-func (r *Rate) Charge(n uint64) error { return r.counted(r.limiter.Charge(n)) }
+func (r *Rate) Charge(n uint64) error { return r.opened.counted(r.limiter.Charge(n)) }
 
 // Refund returns n permits that passed last and were not used: as many as would be available now had they never passed,
 // which may be none. To return the permits of a certain call, reserve them.
@@ -115,16 +114,6 @@ func (r *Rate) Begin(ctx context.Context) (end func(), err error) {
 	return func() {}, r.Wait(ctx)
 }
 
-// counted counts permits that were not charged.
-func (r *Rate) counted(err error) error {
-	var exceeded *limiter.DebtExceededError
-	if !errors.As(err, &exceeded) {
-		return err
-	}
-	r.opened.client.stats.uncharged.Add(exceeded.Uncharged)
-	return &DebtExceededError{exceeded.Uncharged, exceeded.MaxDebt}
-}
-
 // Reservation has permits of a rate for work whose cost is known only at its end. It has to be settled or cancelled: it
 // keeps its rate open, and until then all of its permits count as used.
 type Reservation struct {
@@ -143,7 +132,7 @@ func (r *Reservation) Settle(used uint64) error {
 		return nil
 	}
 	defer r.rate.opened.drop()
-	return r.rate.counted(r.rate.limiter.Settle(r.promise, used))
+	return r.rate.opened.counted(r.rate.limiter.Settle(r.promise, used))
 }
 
 // Cancel settles for no permits.

@@ -108,7 +108,7 @@ impl Leases {
         let runtime = opened.first().map(|rate| rate.resource().runtime().clone());
         let _inside = runtime.as_ref().map(runtime::Handle::enter);
         Balanced::with_retry(opened, retry).map_err(|error| match error {
-            OpenError::NoWants(id) => ClientError::Open(format!(
+            OpenError::EstimatedWants(id) => ClientError::Open(format!(
                 "the wants of `{id}` are estimated, but a backend without a lease gets no operations: open it with wants=…"
             )),
             error => error.into(),

@@ -195,6 +195,12 @@ impl NativeResource {
         Ok(self.0.resource()?.priority())
     }
 
+    /// Whether the server said that nothing limits this resource, so that every request is granted.
+    #[getter]
+    fn unlimited(&self) -> PyResult<bool> {
+        Ok(self.0.resource()?.is_unlimited())
+    }
+
     /// Sets the wants. A change by more than a tenth is sent immediately, a smaller one with the next refresh.
     fn set_wants(&self, wants: f64) -> PyResult<()> {
         Ok(self.0.resource()?.set_wants(wants).map_err(ClientError::from)?)

@@ -17,7 +17,7 @@
 //! | `Promises`, `ForgetPromises` | for each resource, the total that clients may hold, and its end |
 //! | `Clock` | the cluster clock, by which promises end |
 //! | `Listen` | a learning period, in which promises may be in force that the log does not have |
-//! | `Configuration`, `Override` | configurations and temporary capacities, set by operators |
+//! | `Configuration`, `Override` | configurations and temporary changes, set by operators |
 //! | `Assignment`, `Load` | assignments in pools, and the load that protected resources can serve |
 //! | `Pool`, `ForgetPool` | balances and costs of pools: losing them costs fairness, not safety |
 //!
@@ -146,7 +146,7 @@ pub use settings::{
 #[cfg(feature = "fuzzing")]
 pub use state::fuzzing;
 pub use state::{
-    Declarations, State,
+    Declarations, Overriding, State,
     backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, PlaceError},
     limits::{Limit, Limits},
     machine::Clock,

@@ -17,7 +17,7 @@ use std::{
 
 use leaseway_core::{
     lease::promises::{Changes, Promises},
-    policy::overrides::Load,
+    policy::overrides::{Load, OverrideTarget},
     pool::{Assigned, PoolMemory, PoolNotes},
     types::{ClusterTime, Epoch, HolderKind, Millis},
 };
@@ -36,6 +36,9 @@ const MAX_POOL_ENTRIES: usize = 200_000;
 /// Declarations by name.
 pub type Declarations = BTreeMap<Arc<str>, Declaration>;
 
+/// A target, and its override.
+pub type Overriding = (OverrideTarget, KeptOverride);
+
 /// A client or a child node, by name.
 type Holder = (HolderKind, Arc<str>);
 
@@ -52,7 +55,7 @@ pub struct State {
     promises: CowMap<Arc<str>, Promises>,
     assignments: CowMap<Arc<str>, CowMap<Holder, Assigned>>,
     loads: CowMap<Arc<str>, Load>,
-    overrides: Vec<(Arc<str>, KeptOverride)>,
+    overrides: Vec<Overriding>,
     limits: Limits,
     declarations: Arc<Declarations>,
     pools: CowMap<Arc<str>, PoolMemory>,
@@ -104,13 +107,13 @@ impl State {
         self.loads.get(resource).copied()
     }
 
-    /// Overrides by id or pattern, oldest first, including those that have ended.
-    pub fn overrides(&self) -> &[(Arc<str>, KeptOverride)] {
+    /// Overrides by target, oldest first, including those that have ended.
+    pub fn overrides(&self) -> &[Overriding] {
         &self.overrides
     }
 
     /// The overrides in force at `unix_ms`, milliseconds since the Unix epoch.
-    pub fn overrides_in_force(&self, unix_ms: u64) -> impl Iterator<Item = &(Arc<str>, KeptOverride)> + Clone {
+    pub fn overrides_in_force(&self, unix_ms: u64) -> impl Iterator<Item = &Overriding> + Clone {
         self.overrides.iter().filter(move |(_, one)| one.until_unix_ms > unix_ms)
     }
 
@@ -227,7 +230,7 @@ impl State {
             Command::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
             Command::Load { resource, load: Some(load) } => drop(self.loads.insert(Arc::clone(resource), *load)),
             Command::Load { resource, load: None } => drop(self.loads.remove(resource)),
-            Command::Override { pattern, set } => apply_override(&mut self.overrides, pattern, set.as_deref()),
+            Command::Override { target, set } => apply_override(&mut self.overrides, target, set.as_deref()),
             Command::Limits(changes) => self.limits.apply(changes),
             Command::Declare { name, declaration } => self.declare(name, declaration.as_ref()),
             Command::Listen(listening) => self.listen(*listening),
@@ -310,7 +313,7 @@ impl State {
             listening: self.listening.map(still_listens).unwrap_or_default(),
             pools: pools.collect(),
             promises: promises.collect(),
-            overrides: self.overrides.iter().cloned().map(|(pattern, set)| (pattern, Some(set))).collect(),
+            overrides: self.overrides.iter().cloned().map(|(target, set)| (target, Some(set))).collect(),
             limits: self.limits.record(),
             declarations: Declarations::clone(&self.declarations).into_iter().collect(),
         }
@@ -337,7 +340,7 @@ impl State {
         for (resource, notes) in stored.pools {
             state.apply_notes(&resource, &notes, now);
         }
-        state.overrides = stored.overrides.into_iter().filter_map(|(pattern, set)| Some((pattern, set?))).collect();
+        state.overrides = stored.overrides.into_iter().filter_map(|(target, set)| Some((target, set?))).collect();
         for (resource, load) in stored.loads {
             state.loads.insert(resource, load);
         }
@@ -361,44 +364,57 @@ pub(crate) struct StoredState {
     listening: Listening,
     pub(crate) pools: Vec<(Arc<str>, PoolNotes)>,
     promises: Vec<(Arc<str>, Changes)>,
-    overrides: Vec<(Arc<str>, Option<KeptOverride>)>,
+    overrides: Vec<(OverrideTarget, Option<KeptOverride>)>,
     pub(crate) limits: Vec<LimitChanges>,
     pub(crate) declarations: Vec<(Arc<str>, Declaration)>,
 }
 
-/// Appends an override, or removes it, and drops an earlier one for the same pattern. Setting an override also drops
+/// Appends an override, or removes it, and drops an earlier one of the same target. Setting an override also drops
 /// those that have ended by then.
-fn apply_override(overrides: &mut Vec<(Arc<str>, KeptOverride)>, pattern: &Arc<str>, set: Option<&KeptOverride>) {
+fn apply_override(overrides: &mut Vec<Overriding>, target: &OverrideTarget, set: Option<&KeptOverride>) {
     let now = set.map_or(0, |set| set.from_unix_ms);
-    overrides.retain(|(other, one)| other != pattern && one.until_unix_ms > now);
-    overrides.extend(set.map(|set| (Arc::clone(pattern), set.clone())));
+    overrides.retain(|(other, one)| other != target && one.until_unix_ms > now);
+    overrides.extend(set.map(|set| (target.clone(), set.clone())));
 }
 
 #[cfg(test)]
 mod tests {
+    use leaseway_core::policy::overrides::OverrideValue;
+
     use super::*;
+
+    fn names(all: &[Overriding]) -> Vec<String> {
+        let name = |target: &OverrideTarget| {
+            target.group.iter().fold(target.pattern.to_string(), |name, group| name + "/" + group)
+        };
+        all.iter().map(|(target, _)| name(target)).collect()
+    }
 
     #[test]
     fn the_newest_override_comes_last_and_ended_ones_are_dropped() {
         let mut all = Vec::new();
-        let mut put = |pattern: &str, from_unix_ms, until_unix_ms| {
+        let target = |name: &str| {
+            let (pattern, group) = name.split_once('/').map_or((name, None), |(pattern, group)| (pattern, Some(group)));
+            OverrideTarget { pattern: pattern.into(), group: group.map(Into::into) }
+        };
+        let mut put = |name: &str, from_unix_ms, until_unix_ms| {
             let set = KeptOverride {
-                capacity: Load::Factor(0.5),
-                above: false,
+                value: OverrideValue::Capacity { load: Load::Factor(0.5), above: false },
                 from_unix_ms,
                 until_unix_ms,
                 by: "ada".into(),
                 why: "a test".into(),
             };
-            apply_override(&mut all, &pattern.into(), Some(&set));
-            all.iter().map(|(pattern, _)| pattern.to_string()).collect::<Vec<_>>()
+            apply_override(&mut all, &target(name), Some(&set));
+            names(&all)
         };
         assert_eq!(put("a", 0, 100), ["a"]);
         assert_eq!(put("b", 10, 50), ["a", "b"]);
         assert_eq!(put("a", 20, 300), ["b", "a"]);
         assert_eq!(put("c", 50, 300), ["a", "c"]);
-        apply_override(&mut all, &"a".into(), None);
-        apply_override(&mut all, &"unknown".into(), None);
-        assert_eq!(all.iter().map(|(pattern, _)| &**pattern).collect::<Vec<_>>(), ["c"]);
+        assert_eq!(put("a/team", 50, 300), ["a", "c", "a/team"], "a group has an override of its own");
+        apply_override(&mut all, &target("a"), None);
+        apply_override(&mut all, &target("unknown"), None);
+        assert_eq!(names(&all), ["c", "a/team"]);
     }
 }

@@ -29,7 +29,7 @@ mod tests;
 mod threads;
 mod uplink_actor;
 
-pub(crate) use config_in_force::ConfigInForce;
+pub(crate) use config_in_force::{ConfigInForce, override_of};
 pub(crate) use handle::{Gone, NodeHandle, declarations, limits, plan};
 pub use node_actor::Handover;
 pub(crate) use node_actor::{Membership, NodeStart};

@@ -1,8 +1,9 @@
-//! Observability: metrics, the audit log, recent changes, traces and throttled log lines.
+//! Observability: metrics, the audit log, recent changes and refusals, traces and throttled log lines.
 
 pub(crate) mod audit;
 pub(crate) mod changes;
 pub(crate) mod logging;
 pub(crate) mod metrics;
+pub(crate) mod refusals;
 #[cfg(feature = "otlp")]
 pub(crate) mod traces;

@@ -7,7 +7,7 @@
 //! right before a request, in two runs. The first run names the resources ([`UplinkEffects::summarize`]). The second
 //! run gets their summaries ([`UplinkInput::Summaries`]) and returns the request. A resource that does not answer is
 //! left for a later request. A new incarnation of a resource does not know its supply; then the uplink drops the lease,
-//! too (rule 7 of docs/internals/lease-protocol.md).
+//! too (rule 7 of src/core/lease/protocol.md).
 //!
 //! An uplink belongs to one term of one master. The next term begins with a new uplink.
 

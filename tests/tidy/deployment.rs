@@ -35,7 +35,12 @@ fn deployment_files_use_variables_of_flags() {
         |text: &str| words(text, "LEASEWAY_", |char| char.is_ascii_uppercase() || "_0123456789".contains(char));
     // Variables of client commands and of the compose file.
     let others = ["LEASEWAY_TLS_SERVER_NAME", "LEASEWAY_PEER_SECRET"];
-    let unknown = unknown("docs/reference/flags.md", variables, |name| others.contains(&name));
+    let pages = ["docs/reference/flags.md", "docs/reference/limits.md"].map(read).concat();
+    let is_of_flag = |name: &str| {
+        let flag = name.trim_start_matches("LEASEWAY_").to_lowercase().replace('_', "-");
+        others.contains(&name) || pages.contains(&format!("`--{flag}`"))
+    };
+    let unknown = unknown("docs/reference/flags.md", variables, is_of_flag);
     complain("variables without a flag", &unknown);
 }
 

@@ -36,6 +36,9 @@ pub(crate) struct Get {
     target: Target,
 }
 
+/// How to limit a resource that has no limit.
+const NO_LIMIT: &str = "add a template that matches it to the configuration to limit it";
+
 fn parse_amount(text: &str) -> Result<Amount, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number, like 40 or 0.5".to_owned())?;
     Amount::new(number).map_err(|error| error.to_string())
@@ -114,6 +117,14 @@ impl Get {
                 lease.refresh_interval.unwrap_or_default(),
             );
         }
+        if answer.unlimited() {
+            return format!(
+                "{client} may use {} of `{resource}` {}: this resource has no limit, and every request is granted; \
+                 {NO_LIMIT}",
+                number(capacity),
+                how_long(&lease, SystemTime::now()),
+            );
+        }
         format!(
             "{} may use {} of `{}` (wanted {}) {}; refresh in {} s; fallback without a server: {safe}",
             client,
@@ -139,6 +150,7 @@ impl Get {
             "token": lease.token.map(|token| token.to_string()),
             "safe_capacity": answer.safe_capacity,
             "priority": answer.priority,
+            "unlimited": answer.unlimited(),
             "learning_ms": learning_ms,
         })
     }

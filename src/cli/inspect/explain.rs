@@ -82,6 +82,10 @@ impl Explain {
     async fn ask(&self) -> Result<Explained, CliError> {
         let first = self.ask_node(&self.target, &self.client, self.node).await?;
         if first.answer.holder.is_none() {
+            // The algorithm is that of the resource, if there is such a resource.
+            if first.answer.algorithm.is_empty() {
+                return Err(CliError::NoSuchResource(self.resource.clone()));
+            }
             let (client, resource) = (self.client.clone(), self.resource.clone());
             return Err(CliError::NoSuchHolder { client, resource, address: first.address });
         }
@@ -120,6 +124,7 @@ fn as_json(level: &Level) -> Value {
         "blocks": answer.blocks, "asks_ms": answer.asks_ms, "latest_ms": answer.latest_ms,
         "limit": answer.limit.as_ref().map(limit_as_json),
         "overridden": answer.overridden.as_ref().map(overridden_as_json),
+        "overridden_groups": answer.overridden_group.iter().map(overridden_as_json).collect::<Vec<_>>(),
         "sentences": answer.sentences, "node": answer.node, "parent": answer.parent,
     })
 }

@@ -81,7 +81,7 @@ impl ShowStatus {
             let holders = status.resources.iter().flat_map(|resource| &resource.holder);
             print("")?;
             print(table(&HOLDER_HEADING, holders.map(holder_row)))?;
-        } else if status.resources.iter().any(|resource| resource.overridden.is_some()) {
+        } else if status.resources.iter().any(is_overridden) {
             print("* overridden; `leaseway capacity` shows by whom and why")?;
         }
         if !status.next_page_token.is_empty() {
@@ -132,6 +132,9 @@ fn print_details(resource: &Resource) -> Outcome {
         print(format_args!("limit of its own: {}, set by {} at {}", number(*capacity), escaped(by), utc(*at_unix)))?;
     }
     if let Some(overridden) = &resource.overridden {
+        print(overridden_line(overridden))?;
+    }
+    for overridden in &resource.overridden_group {
         print(overridden_line(overridden))?;
     }
     if resource.gateways > 0 {
@@ -293,7 +296,7 @@ fn resource_row(resource: &Resource) -> Vec<String> {
     vec![
         resource.resource_id.clone(),
         // Who set it, and why, is printed for a single resource only.
-        format!("{}{}", capacity(resource), if resource.overridden.is_some() { "*" } else { "" }),
+        format!("{}{}", capacity(resource), if is_overridden(resource) { "*" } else { "" }),
         number(resource.wants),
         number(resource.granted),
         number(resource.held),
@@ -314,11 +317,19 @@ pub(crate) fn is_unlimited(resource: &Resource) -> bool {
     resource.unbounded && resource.algorithm == "NO_ALGORITHM"
 }
 
+/// Whether an operator has overridden its capacity or the rule of a group.
+pub(crate) fn is_overridden(resource: &Resource) -> bool {
+    resource.overridden.is_some() || !resource.overridden_group.is_empty()
+}
+
 fn overridden_line(overridden: &Overridden) -> String {
-    let Overridden { pattern, set_to, template_capacity, remaining_ms, by, why } = overridden;
+    let Overridden { pattern, group, set_to, template_capacity, remaining_ms, by, why } = overridden;
+    let (what, of) = match group.as_str() {
+        "" => (format!("the template's capacity is {}", number(*template_capacity)), String::new()),
+        group => (format!("the rule of the group {}", escaped(group)), "it for ".to_owned()),
+    };
     format!(
-        "* overridden: the template's capacity is {}; {} set `{}` to {set_to} for another {}, because: {}",
-        number(*template_capacity),
+        "* overridden: {what}; {} set {of}`{}` to {set_to} for another {}, because: {}",
         escaped(by),
         escaped(pattern),
         seconds(*remaining_ms),
@@ -331,11 +342,13 @@ pub(crate) fn limit_as_json(limit: &ResourceLimit) -> Value {
 }
 
 pub(crate) fn overridden_as_json(overridden: &Overridden) -> Value {
-    let Overridden { pattern, set_to, template_capacity, remaining_ms, by, why } = overridden;
-    json!({
-        "pattern": pattern, "set_to": set_to, "template_capacity": template_capacity, "remaining_ms": remaining_ms,
-        "by": by, "why": why,
-    })
+    let Overridden { pattern, group, set_to, template_capacity, remaining_ms, by, why } = overridden;
+    let mut value = json!({ "pattern": pattern, "set_to": set_to, "remaining_ms": remaining_ms, "by": by, "why": why });
+    match group.as_str() {
+        "" => value["template_capacity"] = json!(template_capacity),
+        group => value["group"] = json!(group),
+    }
+    value
 }
 
 fn pool_line(pool: &Pool) -> String {
@@ -410,6 +423,7 @@ pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
             "template": resource.template, "promises": resource.promises.as_ref().map(promises_as_json),
             "limit": resource.limit.as_ref().map(limit_as_json),
             "overridden": resource.overridden.as_ref().map(overridden_as_json),
+            "overridden_groups": resource.overridden_group.iter().map(overridden_as_json).collect::<Vec<_>>(),
             "pool": resource.pool.as_ref().map(pool_as_json), "supply": resource.supply.as_ref().map(supply),
             "groups": resource.groups, "group": resource.group.iter().map(group_as_json).collect::<Vec<_>>(),
             "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),

@@ -1,11 +1,13 @@
-//! `leaseway capacity`: temporary overrides of the capacities of templates.
+//! `leaseway capacity`: temporary overrides of the capacities of templates, and of their rules for groups.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args};
 use leaseway_core::types::{escaped, parse_quantity};
-use leaseway_proto::admin::set_override_request::{Capacity as SetTo, End};
-use leaseway_proto::admin::{ListOverridesRequest, Override, SetOverrideRequest, SetOverrideResponse, r#override};
+use leaseway_proto::admin::set_override_request::{End, Value as SetTo};
+use leaseway_proto::admin::{
+    GroupRule, ListOverridesRequest, OverriddenResource, Override, SetOverrideRequest, SetOverrideResponse, r#override,
+};
 use serde_json::{Value, json};
 
 use crate::Outcome;
@@ -14,15 +16,32 @@ use crate::operate::admin::{AdminTarget, Client};
 use crate::output::{Output, note, number, print, print_json, table, utc};
 
 #[derive(Args)]
-#[command(after_help = EXAMPLES, group(ArgGroup::new("end").args(["length", "until"])))]
+#[command(
+    after_help = EXAMPLES,
+    group(ArgGroup::new("end").args(["length", "until"])),
+    group(ArgGroup::new("rule").args(["maximum", "minimum", "weight"]).multiple(true).requires_all(["path", "end", "why"])),
+    group(ArgGroup::new("what").args(["capacity", "maximum", "minimum", "weight", "clear"]).multiple(true)),
+)]
 pub(crate) struct Capacity {
     /// Resource id, or a pattern as in templates
     #[arg(requires = "what")]
     resource: Option<String>,
     /// Capacity: a number such as 40, a rate such as 60000/min or 1M/day, or a percentage of the template's capacity,
     /// such as 50%
-    #[arg(value_name = "CAPACITY", group = "what", requires_all = ["end", "why"], allow_negative_numbers = true)]
+    #[arg(value_name = "CAPACITY", requires_all = ["end", "why"], allow_negative_numbers = true)]
     capacity: Option<CapacityArgument>,
+    /// Override the rule of this group of clients, such as acme/web, in place of the capacity
+    #[arg(long = "group", value_name = "PATH", requires_all = ["resource", "what"], conflicts_with_all = ["capacity", "above"])]
+    path: Option<String>,
+    /// Largest share of the group: a number or a rate
+    #[arg(long, value_name = "AMOUNT", value_parser = quantity, allow_negative_numbers = true)]
+    maximum: Option<f64>,
+    /// Guaranteed share of the group, if its clients want it: a number or a rate
+    #[arg(long, value_name = "AMOUNT", value_parser = quantity, allow_negative_numbers = true)]
+    minimum: Option<f64>,
+    /// Number of groups that the group counts as, from 1 to 1000
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    weight: Option<u32>,
     /// Duration of the override, such as 90s, 10m or 2h
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     length: Option<Duration>,
@@ -30,13 +49,13 @@ pub(crate) struct Capacity {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     until: Option<SystemTime>,
     /// Reason for the override (required), shown in lists and in the audit log
-    #[arg(long, value_name = "TEXT", requires = "capacity")]
+    #[arg(long, value_name = "TEXT", requires = "what")]
     why: Option<String>,
     /// Allow a capacity above the template's
     #[arg(long, requires = "capacity")]
     above: bool,
-    /// Remove the override of exactly this resource or pattern
-    #[arg(long, group = "what", conflicts_with_all = ["capacity", "end"])]
+    /// Remove the override of exactly this resource or pattern, and this group
+    #[arg(long, conflicts_with_all = ["capacity", "rule", "end", "why"])]
     clear: bool,
     #[command(flatten)]
     output: Output,
@@ -50,6 +69,8 @@ Examples:
   leaseway capacity 'api-*' 3k/min --for 2h --why \"vendor asked\"  50 per second for each resource that matches
   leaseway capacity                                              list the overrides
   leaseway capacity mysql --clear                                return to the template's capacity
+  leaseway capacity api --group acme/web --maximum 600/min --for 1h --why \"runaway job\"
+                                                                 at most 10 per second for the clients of acme/web
 
 Existing leases last until they expire. On a child node, an override lowers what the node passes on.
 For permanent changes, edit the configuration and run `leaseway config apply`.";
@@ -73,17 +94,20 @@ impl Capacity {
         if answer.r#override.is_empty() {
             return print("no overrides: every resource has the capacity of its template");
         }
+        let rows = answer.r#override.iter();
+        if rows.clone().any(|set| !set.group.is_empty()) {
+            let heading = ["RESOURCE", "GROUP", "SET TO", "REMAINING", "UNTIL", "BY", "WHY"];
+            return print(table(&heading, rows.map(|set| row(set, true))));
+        }
         let heading = ["RESOURCE", "CAPACITY", "REMAINING", "UNTIL", "BY", "WHY"];
-        print(table(&heading, answer.r#override.iter().map(row)))
+        print(table(&heading, rows.map(|set| row(set, false))))
     }
 
     async fn set(&self, resource: &str) -> Outcome {
         let request = SetOverrideRequest {
             pattern: resource.to_owned(),
-            capacity: self.capacity.map(|portion| match portion {
-                CapacityArgument::Amount(amount) => SetTo::Amount(amount),
-                CapacityArgument::Part(part) => SetTo::Factor(part),
-            }),
+            group: self.path.clone().unwrap_or_default(),
+            value: self.value(),
             end: self.end(),
             why: self.why.clone().unwrap_or_default(),
             above: self.above,
@@ -94,14 +118,22 @@ impl Capacity {
             return print_json(answer_as_json(&answer));
         }
         let name = escaped(resource);
+        let group = self.path.as_deref().map(escaped);
+        let (of, flag) = match &group {
+            Some(group) => (format!("the group {group} of {name}"), format!(" --group {group}")),
+            None => (name.to_string(), String::new()),
+        };
         match &answer.r#override {
             Some(set) => print(format_args!(
-                "{name} has {} until {} ({} left); `leaseway capacity {name} --clear` removes the override",
+                "{of} has {} until {} ({} left); `leaseway capacity {name}{flag} --clear` removes the override",
                 set_to(set),
                 utc((set.until_unix_ms / 1000) as i64),
                 left(set.remaining_ms)
             ))?,
-            None => print(format_args!("override of {name} removed; the template's capacity applies again"))?,
+            None if group.is_some() => {
+                print(format_args!("override of {of} removed; the template's rule applies again"))?
+            }
+            None => print(format_args!("override of {of} removed; the template's capacity applies again"))?,
         }
         if answer.resource.is_empty() {
             note(
@@ -109,12 +141,26 @@ impl Capacity {
             );
             return Ok(());
         }
-        let row = |one: &leaseway_proto::admin::OverriddenResource| {
-            vec![one.resource_id.clone(), number(one.template_capacity), number(one.capacity)]
+        let amount = |amount: Option<f64>| amount.map_or_else(|| "-".to_owned(), number);
+        let row = |one: &OverriddenResource| match group {
+            Some(_) => vec![one.resource_id.clone(), amount(one.group_wants), amount(one.group_share)],
+            None => vec![one.resource_id.clone(), number(one.template_capacity), number(one.capacity)],
         };
-        print(table(&["RESOURCE", "TEMPLATE", "CAPACITY"], answer.resource.iter().map(row)))?;
+        let heading =
+            if group.is_some() { ["RESOURCE", "WANTS", "SHARE"] } else { ["RESOURCE", "TEMPLATE", "CAPACITY"] };
+        print(table(&heading, answer.resource.iter().map(row)))?;
         let more = answer.resources.saturating_sub(answer.resource.len() as u64);
         if more > 0 { print(format_args!("... and {more} more")) } else { Ok(()) }
+    }
+
+    /// `None` removes the override.
+    fn value(&self) -> Option<SetTo> {
+        let (weight, minimum, maximum) = (self.weight, self.minimum, self.maximum);
+        match self.capacity {
+            Some(CapacityArgument::Amount(amount)) => Some(SetTo::Amount(amount)),
+            Some(CapacityArgument::Part(part)) => Some(SetTo::Factor(part)),
+            None => (!self.clear).then_some(SetTo::Rule(GroupRule { weight, minimum, maximum })),
+        }
     }
 
     fn end(&self) -> Option<End> {
@@ -126,23 +172,33 @@ impl Capacity {
     }
 }
 
-fn row(set: &Override) -> Vec<String> {
-    vec![
-        set.pattern.clone(),
+fn row(set: &Override, with_group: bool) -> Vec<String> {
+    let group = if set.group.is_empty() { "-" } else { &set.group };
+    let mut row = vec![set.pattern.clone()];
+    row.extend(with_group.then(|| group.to_owned()));
+    row.extend([
         set_to(set),
         left(set.remaining_ms),
         utc((set.until_unix_ms / 1000) as i64),
         set.by.clone(),
         set.why.clone(),
-    ]
+    ]);
+    row
 }
 
 /// In the notation of the command line.
 fn set_to(set: &Override) -> String {
     let above = if set.above { " (--above)" } else { "" };
-    match set.capacity {
-        Some(r#override::Capacity::Amount(amount)) => format!("{}{above}", number(amount)),
-        Some(r#override::Capacity::Factor(factor)) => format!("{}%{above}", number(factor * 100.0)),
+    match &set.value {
+        Some(r#override::Value::Amount(amount)) => format!("{}{above}", number(*amount)),
+        Some(r#override::Value::Factor(factor)) => format!("{}%{above}", number(factor * 100.0)),
+        Some(r#override::Value::Rule(GroupRule { weight, minimum, maximum })) => {
+            let weight = weight.map(|weight| weight.to_string());
+            let parts = [("maximum", maximum.map(number)), ("minimum", minimum.map(number)), ("weight", weight)];
+            let parts: Vec<String> =
+                parts.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?))).collect();
+            parts.join(", ")
+        }
         None => "?".to_owned(),
     }
 }
@@ -152,13 +208,16 @@ fn left(ms: u64) -> String {
 }
 
 pub(crate) fn as_json(set: &Override) -> Value {
-    let (capacity, factor) = match set.capacity {
-        Some(r#override::Capacity::Amount(amount)) => (Some(amount), None),
-        Some(r#override::Capacity::Factor(factor)) => (None, Some(factor)),
-        None => (None, None),
+    let (capacity, factor, rule) = match set.value {
+        Some(r#override::Value::Amount(amount)) => (Some(amount), None, None),
+        Some(r#override::Value::Factor(factor)) => (None, Some(factor), None),
+        Some(r#override::Value::Rule(rule)) => (None, None, Some(rule)),
+        None => (None, None, None),
     };
     json!({
-        "pattern": set.pattern, "capacity": capacity, "factor": factor, "above": set.above,
+        "pattern": set.pattern, "group": rule.map(|_| &set.group), "capacity": capacity, "factor": factor,
+        "above": set.above, "maximum": rule.and_then(|rule| rule.maximum),
+        "minimum": rule.and_then(|rule| rule.minimum), "weight": rule.and_then(|rule| rule.weight),
         "from_unix_ms": set.from_unix_ms, "until_unix_ms": set.until_unix_ms, "remaining_ms": set.remaining_ms,
         "by": set.by, "why": set.why,
     })
@@ -168,12 +227,18 @@ fn answer_as_json(answer: &SetOverrideResponse) -> Value {
     let resources = answer.resource.iter().map(|one| {
         json!({
             "resource": one.resource_id, "template_capacity": one.template_capacity, "capacity": one.capacity,
+            "group_wants": one.group_wants, "group_share": one.group_share,
         })
     });
     json!({
         "override": answer.r#override.as_ref().map(as_json), "replaced": answer.replaced,
         "resources": resources.collect::<Vec<_>>(), "resources_total": answer.resources,
     })
+}
+
+fn quantity(text: &str) -> Result<f64, String> {
+    let amount = parse_quantity(text).filter(|amount| amount.is_finite() && *amount >= 0.0);
+    amount.ok_or_else(|| format!("`{text}`: expected a number like 40, or a rate like 60000/min"))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -11,6 +11,9 @@ use crate::error::CliError;
 use crate::operate::admin::{AdminTarget, Client};
 use crate::output::{Output, print, print_json, table, utc};
 
+/// Maximum number of patterns that are printed.
+const MAX_LISTED: usize = 10;
+
 #[derive(Subcommand)]
 pub(crate) enum DeclarationsCommand {
     /// List the declarations
@@ -107,13 +110,44 @@ impl Delete {
         if !done.changed {
             return Err(CliError::NoDeclaration { name });
         }
-        let text = || format!("{} deleted; its resources have the templates of the configuration", escaped(&name));
-        output.print(text, || json!({ "name": name }))
+        output.print(|| deleted(&name, &done.unlimited), || json!({ "name": name, "unlimited": done.unlimited }))
     }
+}
+
+/// `unlimited`: the patterns that no template matches now.
+fn deleted(name: &str, unlimited: &[String]) -> String {
+    let name = escaped(name);
+    if unlimited.is_empty() {
+        return format!("{name} deleted; its resources have other templates now");
+    }
+    let mut shown: Vec<_> =
+        unlimited.iter().take(MAX_LISTED).map(|pattern| format!("  {}", escaped(pattern))).collect();
+    let more = unlimited.len() - shown.len();
+    if more > 0 {
+        shown.push(format!("  and {more} more"));
+    }
+    format!(
+        "{name} deleted\nNo template matches these patterns now, so their resources have no limit:\n{}\nTo limit them, add \
+         templates to the configuration, or start the gateway, which declares its rules again",
+        shown.join("\n")
+    )
 }
 
 fn as_json(one: &Declaration) -> Value {
     json!({
         "name": one.name, "version": one.version, "templates": one.templates, "at_unix": one.at_unix, "by": one.by,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deletion_lists_the_patterns_that_nothing_limits_now() {
+        assert_eq!(deleted("rls/shop", &[]), "rls/shop deleted; its resources have other templates now");
+        let patterns: Vec<String> = (0..12).map(|number| format!("shop/{number}=*")).collect();
+        let text = deleted("rls/shop", &patterns);
+        assert!(text.contains("have no limit:\n  shop/0=*\n") && text.contains("\n  and 2 more\n"), "{text}");
+    }
 }

@@ -63,7 +63,7 @@ async fn ask(target: &AdminTarget) -> Result<ListPeersResponse, CliError> {
 }
 
 fn as_text(answer: &ListPeersResponse) -> String {
-    let heading = ["NAME", "ROLE", "TERM", "POSITION", "LAG", "LAST CONTACT", "PEERS AT", "CLIENTS AT"];
+    let heading = ["NAME", "ROLE", "RAFT TERM", "POSITION", "LAG", "LAST CONTACT", "PEERS AT", "CLIENTS AT"];
     let master = match answer.master.as_str() {
         "" => "no master at the moment".to_owned(),
         master => format!("{} is master", escaped(master)),
@@ -218,7 +218,7 @@ fn command(name: &str, address: &str, peers: &ListPeersResponse) -> String {
 pub(crate) struct Remove {
     /// Name of the peer
     name: String,
-    /// Skip the confirmation, as without a terminal
+    /// Skip the confirmation; required without a terminal and with -o json
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -244,12 +244,15 @@ impl Remove {
 
     /// Asks at a terminal, and shows how many peers may fail afterwards.
     async fn obtain_consent(&self) -> Outcome {
-        if self.yes || self.output.is_json() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        if self.yes {
             return Ok(());
+        }
+        if self.output.is_json() || !io::stdout().is_terminal() {
+            return Err(CliError::NotConfirmed);
         }
         let peers = ask(&self.target).await?;
         print(left_without(&self.name, &peers))?;
-        if output::ask("remove it permanently? [y/N] ")? { Ok(()) } else { Err(CliError::Declined) }
+        output::confirm("remove it permanently? [y/N] ")
     }
 }
 

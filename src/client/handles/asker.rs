@@ -63,6 +63,7 @@ pub(crate) struct Leases {
     malformed: Vec<String>,
     pools: Vec<(Arc<str>, Option<PoolState>)>,
     priorities: Vec<(Arc<str>, i64)>,
+    unlimited: Vec<(Arc<str>, bool)>,
     left_out: Option<LeftOut>,
     /// The answer on a stream of renewals.
     stream: Option<(StreamReply, RenewalStream)>,
@@ -85,8 +86,9 @@ impl LeftOut {
 impl Leases {
     fn of(answer: GetCapacityResponse, sent: Duration, left_out: Option<LeftOut>) -> Leases {
         let (pools, priorities) = (wire::pools(&answer.response), wire::priorities(&answer.response));
+        let unlimited = wire::unlimited(&answer.response);
         let (given, malformed) = wire::given(answer.response, sent);
-        Leases { given, malformed, pools, priorities, left_out, stream: None }
+        Leases { given, malformed, pools, priorities, unlimited, left_out, stream: None }
     }
 
     fn on_stream(answer: RenewResponse, sent: Duration, stream: RenewalStream) -> Leases {
@@ -94,7 +96,8 @@ impl Leases {
         let left_out = LeftOut::of(&answer.problem, answer.left_out.len(), 0);
         let response: Vec<_> = answer.grant.into_iter().filter_map(|grant| grant.response).collect();
         let (pools, priorities) = (wire::pools(&response), wire::priorities(&response));
-        Leases { given: Vec::new(), malformed, pools, priorities, left_out, stream: Some((reply, stream)) }
+        let unlimited = wire::unlimited(&response);
+        Leases { given: Vec::new(), malformed, pools, priorities, unlimited, left_out, stream: Some((reply, stream)) }
     }
 }
 
@@ -139,7 +142,7 @@ impl ClientAsker {
         if let Some(message) = self.outage.over(server) {
             tracing::info!(client = %self.shared.id, "{message}");
         }
-        let Leases { given, malformed, pools, priorities, left_out, stream } = leases;
+        let Leases { given, malformed, pools, priorities, unlimited, left_out, stream } = leases;
         let reply = stream.map(|(reply, stream)| {
             self.stream = Some(stream).filter(|_| !reply.restart);
             reply
@@ -167,6 +170,7 @@ impl ClientAsker {
             };
             self.shared.set_pool_states(pools.into_iter().map(with_usage).collect());
             self.shared.set_priorities(priorities);
+            self.shared.set_unlimited(unlimited);
         }
     }
 

@@ -54,7 +54,7 @@ impl Balanced {
     pub fn with_retry(backends: impl IntoIterator<Item = Rate>, retry: Duration) -> Result<Balanced, OpenError> {
         let backends: Vec<Rate> = backends.into_iter().collect();
         if let Some(estimated) = backends.iter().find(|rate| rate.resource().estimates_wants()) {
-            return Err(OpenError::NoWants(estimated.resource().id().to_owned()));
+            return Err(OpenError::EstimatedWants(estimated.resource().id().to_owned()));
         }
         let watches: Vec<_> = backends.iter().map(|rate| rate.resource().watch()).collect();
         let balancer = Arc::new(Balancer::leased(backends).with_retry(retry));

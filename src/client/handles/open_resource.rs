@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -30,6 +30,7 @@ pub(crate) struct OpenResource {
     pub(crate) priority: i64,
     /// The priority at which the server counts this client.
     effective_priority: AtomicI64,
+    is_unlimited: AtomicBool,
     pub(crate) limiter: Limiter,
     source: Mutex<WantsSource>,
     /// For limits per window.
@@ -90,6 +91,7 @@ impl OpenResource {
             mode,
             priority,
             effective_priority: AtomicI64::new(priority),
+            is_unlimited: AtomicBool::new(false),
             limiter,
             source: Mutex::new(source),
             window: None,
@@ -233,6 +235,16 @@ impl OpenResource {
     /// The priority at which the server counts this client, as far as is known.
     pub(crate) fn effective_priority(&self) -> i64 {
         self.effective_priority.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether the server says that the resource has no limit. Returns whether that changed.
+    pub(crate) fn set_unlimited(&self, is_unlimited: bool) -> bool {
+        self.is_unlimited.swap(is_unlimited, Ordering::Relaxed) != is_unlimited
+    }
+
+    /// Whether the server has said that the resource has no limit.
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.is_unlimited.load(Ordering::Relaxed)
     }
 
     /// The state of this client in a pool.

@@ -112,6 +112,13 @@ impl Resource {
         self.opened.effective_priority()
     }
 
+    /// Whether the server said in its last answer that nothing limits this resource: no template matches its name, or its
+    /// template has NO_ALGORITHM. Then every request is granted, so a typing error in a name is not a limit of zero. False
+    /// before the first answer, and with servers that do not say it.
+    pub fn is_unlimited(&self) -> bool {
+        self.opened.is_unlimited()
+    }
+
     /// Watches the capacity that may be used.
     pub fn watch(&self) -> watch::Receiver<Usable> {
         self.opened.watch()

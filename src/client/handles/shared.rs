@@ -449,6 +449,19 @@ impl Shared {
         }
     }
 
+    /// Applies which resources have no limit. A warning tells when one has none, because that is rarely intended.
+    pub(crate) fn set_unlimited(&self, unlimited: Vec<(Arc<str>, bool)>) {
+        for (id, is_unlimited) in unlimited {
+            let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
+            if opened.is_some_and(|opened| opened.set_unlimited(is_unlimited)) && is_unlimited {
+                tracing::warn!(
+                    client = %self.id, resource = %leaseway_core::types::escaped(&id),
+                    "the server does not limit this resource: every request is granted, because no template limits it"
+                );
+            }
+        }
+    }
+
     /// Called by the driver only, so that changes are applied in order.
     fn apply_changes(&self, changes: Vec<UsableChange>) {
         let has_changes = !changes.is_empty();
@@ -576,6 +589,9 @@ impl State {
             // A refresh of very many leases has several messages.
             if now.since(self.estimated) >= STREAM_ESTIMATE_INTERVAL {
                 self.want_all(now);
+            } else {
+                // What is in use beyond a lease must be reported with the lease.
+                due_resources = self.session.next_stated(now);
             }
         } else if is_due {
             due_resources = self.session.due_resources(now);

@@ -19,6 +19,7 @@ use leaseway_core::{
 
 use super::{InFlight, NOT_BEFORE_ANSWER, RequestKind, Session};
 use crate::session::{
+    lease::Capacity,
     messages::{Demand, GrantedLease, StreamReply, StreamRequest},
     pace::MIN_REQUEST_GAP,
     resource_state::{ResourceState, StreamPlace},
@@ -128,6 +129,11 @@ impl<D: Demand> Session<D> {
         (!is_empty).then_some((request, ids))
     }
 
+    /// The resources that the next message states. Their demands have to be up to date by then.
+    pub fn next_stated(&self, now: Millis) -> Vec<Arc<str>> {
+        self.stream.open.as_ref().map(|open| self.to_state(open, now)).unwrap_or_default()
+    }
+
     /// Makes the renewable resources that are due part of request `number`. Returns their indexes.
     fn renew_due(&mut self, open: &OpenStream, now: Millis, number: u64) -> Vec<Range<u32>> {
         let mut indexes = vec![false; open.ids.len()];
@@ -185,8 +191,11 @@ impl<D: Demand> Session<D> {
         for (index, given) in reply.granted {
             let Some(id) = open.ids.get(index as usize) else { continue };
             let given = GrantedLease { id: Arc::clone(id), ..given };
+            let before = self.lease(now, id).map_or(Capacity::NONE, |lease| lease.capacity);
             let is_taken = self.store_lease(now, in_flight.sent, &given) && given.token.is_some();
-            self.note_answer(id, is_taken);
+            // After a cut more may be in use than the lease allows, which a renewal does not say.
+            let is_cut = Capacity::of(given.wire.capacity) < before;
+            self.note_answer(id, is_taken && !is_cut);
         }
         for index in reply.left_out {
             let Some(id) = open.ids.get(index as usize) else { continue };

@@ -133,6 +133,11 @@ pub fn priorities(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, i64)> {
     answer.iter().filter_map(|response| Some((response.resource_id.as_deref()?.into(), response.priority?))).collect()
 }
 
+/// Whether each resource of an answer has no limit.
+pub fn unlimited(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, bool)> {
+    answer.iter().filter_map(|response| Some((response.resource_id.as_deref()?.into(), response.unlimited()))).collect()
+}
+
 /// Malformed numbers count as 0, because they are informational.
 fn pool(state: &wire::PoolState) -> PoolState {
     let number = |number: Option<f64>| number.filter(|number| number.is_finite()).unwrap_or_default();

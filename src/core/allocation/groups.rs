@@ -33,6 +33,7 @@ use crate::{
         units::{Taker, UnitPart},
     },
     policy::{
+        client_rules::ClientRules,
         groups::{GroupRule, GroupSettings, OTHER_GROUP},
         settings::{Priority, Settings},
     },
@@ -156,10 +157,8 @@ impl Groups {
     pub(crate) fn new(settings: &Settings, has_parent: bool, nodes: NodeClaims) -> Option<Box<Groups>> {
         let groups = Arc::clone(settings.groups.as_ref().filter(|_| settings.kind.is_indexed())?);
         let among_clients = Settings { groups: None, ..settings.clone() };
-        let (priority, clients) = match has_parent {
-            true => (Priority::Strict, groups.weights()),
-            false => (Priority::Ignore, groups.limits()),
-        };
+        let priority = if has_parent { Priority::Strict } else { Priority::Ignore };
+        let clients = rules_of_groups(&groups, has_parent);
         let among_groups = Settings { priority, reserve: 0.0, clients, ..among_clients.clone() };
         let mut new = Groups {
             groups,
@@ -188,16 +187,47 @@ impl Groups {
         Some(Box::new(new))
     }
 
-    /// Whether these settings differ only in what does not concern groups, and in the capacity.
+    /// Whether the groups and their clients stay under these settings. Their rules and the capacity may change.
     pub(crate) fn fit(&self, settings: &Settings) -> bool {
-        let ours = &self.among_clients;
-        settings.groups.as_ref() == Some(&self.groups)
+        let (ours, theirs) = (&self.among_clients, settings.groups.as_ref());
+        theirs.is_some_and(|theirs| theirs.from == self.groups.from && theirs.kept().eq(self.groups.kept()))
             && (settings.kind, settings.priority, settings.reserve) == (ours.kind, ours.priority, ours.reserve)
             && (settings.whole_units, &settings.clients) == (ours.whole_units, &ours.clients)
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
         self.capacity = capacity;
+        self.version += 1;
+    }
+
+    /// Applies other rules to the groups. Visits each group, but no client.
+    pub(crate) fn set_rules(&mut self, groups: &Arc<GroupSettings>) {
+        if *groups == self.groups {
+            return;
+        }
+        self.groups = Arc::clone(groups);
+        self.among_groups.clients = rules_of_groups(groups, self.below.is_some());
+        // From the root down: the path of a group begins with that of its parent.
+        let of_paths = self.by_path.values().copied();
+        let downwards: Vec<u32> = (ROOT..=self.unknown()).chain(of_paths).collect();
+        for at in &downwards {
+            let (path, parent) = (Arc::clone(&self.tree[*at as usize].path), self.tree[*at as usize].parent);
+            let rule = self.number_of(&path);
+            let is_limited = self.is_limited(rule, parent);
+            let group = &mut self.tree[*at as usize];
+            (group.rule, group.is_limited) = (rule, is_limited);
+            group.claims = group.claims.map(|claim| Claim { rule, ..claim });
+            if group.holds_groups {
+                group.division.reset(&self.among_groups);
+            }
+        }
+        for at in downwards.into_iter().rev().filter(|at| *at != ROOT) {
+            let claims = self.claims_of(at);
+            let group = &mut self.tree[at as usize];
+            group.claims = claims;
+            let parent = group.parent;
+            self.tree[parent as usize].division.insert(at, &claims);
+        }
         self.version += 1;
     }
 
@@ -282,8 +312,7 @@ impl Groups {
     }
 
     fn insert_group(&mut self, path: &str, parent: u32, holds_groups: bool) -> u32 {
-        let rule = if path.is_empty() { None } else { self.groups.number_of(path) };
-        let maximum = self.groups.rule(rule).and_then(|rule| rule.limits.max);
+        let rule = self.number_of(path);
         let division = match (holds_groups, &self.below) {
             (true, _) => Division::new(&self.among_groups),
             (false, None) => Division::new(&self.among_clients),
@@ -297,7 +326,7 @@ impl Groups {
             division,
             members: 0,
             holds_groups,
-            is_limited: maximum.is_some() || self.tree.get(parent as usize).is_some_and(|above| above.is_limited),
+            is_limited: self.is_limited(rule, parent),
             claims: [claim(nodes::OWN_PART), claim(nodes::BEYOND)],
             known: Cell::new(Known { version: 0, capacity: Amount::ZERO, terms: None }),
             supplied: None,
@@ -307,6 +336,17 @@ impl Groups {
         self.set_supply(at);
         self.update(at);
         at
+    }
+
+    /// The number of the rule for a group. The whole resource has none.
+    fn number_of(&self, path: &str) -> Option<RuleNumber> {
+        if path.is_empty() { None } else { self.groups.number_of(path) }
+    }
+
+    /// Whether a group with this rule and parent has a maximum, or is in a group that has one.
+    fn is_limited(&self, rule: Option<RuleNumber>, parent: u32) -> bool {
+        self.groups.rule(rule).is_some_and(|rule| rule.limits.max.is_some())
+            || self.tree.get(parent as usize).is_some_and(|above| above.is_limited)
     }
 
     fn rule(&self, group: u32) -> Option<&GroupRule> {
@@ -531,6 +571,20 @@ impl Groups {
         }
     }
 
+    /// Whether the holder in `slot`, or a client of this child node, is in the group with this path.
+    pub(crate) fn is_in(&self, slot: u32, path: &str) -> bool {
+        let contains = |mut group: u32| {
+            while group != ROOT && *self.tree[group as usize].path != *path {
+                group = self.tree[group as usize].parent;
+            }
+            group != ROOT
+        };
+        match self.group_of(slot) {
+            ROOT => self.groups_of_node(slot).any(contains),
+            group => contains(group),
+        }
+    }
+
     fn limit_of(&self, group: u32) -> Option<GroupLimit> {
         if !self.is_short(group) {
             return None;
@@ -622,6 +676,11 @@ impl Groups {
         let of_nodes: usize = self.nodes.values().map(ClaimParts::bytes).sum();
         divisions + self.tree.capacity() * size_of::<Group>() + self.of.capacity() * size_of::<u32>() + of_nodes
     }
+}
+
+/// The rules of groups as the client rules of the divisions among groups.
+fn rules_of_groups(groups: &GroupSettings, has_parent: bool) -> ClientRules {
+    if has_parent { groups.weights() } else { groups.limits() }
 }
 
 /// The members of a group among which units are dealt.

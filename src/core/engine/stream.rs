@@ -10,7 +10,7 @@
 //! - A client that does not take an answer for an entry, because it came too late (rule 6), states that entry again.
 //! - A stream ends with the term of its master. The next master, even on the same server, knows nothing of it.
 //!
-//! So each renewal is decided by the rules for tokens, echoes and claims of docs/internals/lease-protocol.md.
+//! So each renewal is decided by the rules for tokens, echoes and claims of src/core/lease/protocol.md.
 
 use std::{ops::Range, sync::Arc};
 
@@ -255,6 +255,7 @@ mod tests {
             expiry_time: 60,
             safe_capacity: 0.0,
             priority: 0,
+            is_unlimited: false,
             pool: None,
         }
     }

@@ -1,5 +1,5 @@
 //! Applies a request's statement about the leases of its holder: rules 1, 2 and E3 to E12 of
-//! docs/internals/lease-protocol.md. The statement counts even if the request is then ignored.
+//! src/core/lease/protocol.md. The statement counts even if the request is then ignored.
 //!
 //! A request shows one of these:
 //!

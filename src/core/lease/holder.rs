@@ -2,7 +2,7 @@
 //!
 //! Answers get lost, repeated and reordered, so a holder may be using any lease since the newest one that it has
 //! *confirmed* by echoing its token. All of those count until they end. The largest of them is *held*. The rules,
-//! numbered as in docs/internals/lease-protocol.md:
+//! numbered as in src/core/lease/protocol.md:
 //!
 //! 1. A confirmation drops older leases only, and may only lower the lease that it names. If it names an older lease
 //!    than was confirmed before, the request was delayed, and all of it is ignored.

@@ -83,7 +83,7 @@ impl ClientRule {
 }
 
 impl ClientRules {
-    /// A claim stores the number of its rule in one byte.
+    /// The maximum in a template. A claim stores the number of its rule in one byte.
     pub const MAX_RULES: usize = 100;
 
     /// Appends a rule. Returns false if the maximum number of rules is reached.
@@ -118,6 +118,14 @@ impl ClientRules {
     /// Whether any rule sets a minimum.
     pub(crate) fn have_minimums(&self) -> bool {
         self.iter().any(|rule| rule.min > Amount::ZERO)
+    }
+}
+
+/// Without a check of their number.
+impl FromIterator<ClientRule> for ClientRules {
+    fn from_iter<I: IntoIterator<Item = ClientRule>>(rules: I) -> ClientRules {
+        let rules: Vec<ClientRule> = rules.into_iter().collect();
+        ClientRules((!rules.is_empty()).then(|| rules.into()))
     }
 }
 

@@ -7,8 +7,11 @@
 use std::sync::Arc;
 
 use crate::{
-    policy::client_rules::{ClientRule, ClientRules},
-    types::{Amount, RuleNumber},
+    policy::{
+        client_rules::{ClientRule, ClientRules},
+        overrides::GroupChange,
+    },
+    types::{Amount, Glob, RuleNumber},
 };
 
 /// The group of clients whose id does not match the pattern, of child nodes, and of clients beyond
@@ -106,8 +109,10 @@ impl GroupSettings {
     pub const MAX_GROUPS_OF_CHILD: usize = 1_000;
     /// The maximum number of slices in a report to a parent, over all groups.
     pub const MAX_GROUP_SLICES: usize = 4_000;
-    /// As for client rules, because a group stores the number of its rule in one byte.
+    /// The maximum number of rules in a template, as for client rules.
     pub const MAX_RULES: usize = ClientRules::MAX_RULES;
+    /// The maximum with the rules that overrides add. A group stores the number of its rule in one byte.
+    const MAX_RULES_IN_FORCE: usize = 250;
 
     pub fn new(from: GroupPattern) -> GroupSettings {
         GroupSettings { from, rules: Vec::new() }
@@ -115,11 +120,50 @@ impl GroupSettings {
 
     /// Appends a rule. Returns false if the maximum number of rules is reached.
     pub fn push(&mut self, rule: GroupRule) -> bool {
-        let fits = self.rules.len() < Self::MAX_RULES;
+        let fits = self.rules.len() < Self::MAX_RULES_IN_FORCE;
         if fits {
             self.rules.push(rule);
         }
         fits
+    }
+
+    /// These settings with parts of the rules of some groups, given by their paths, changed by overrides.
+    pub(crate) fn overridden<'c>(
+        &self,
+        changes: impl Iterator<Item = (&'c Arc<str>, &'c GroupChange)>,
+    ) -> GroupSettings {
+        let mut overridden = self.clone();
+        for (path, change) in changes {
+            let Ok(glob) = Glob::new(path) else { continue };
+            let mut limits = ClientRule::new(path, glob);
+            let known = self.rule_for(path);
+            if let Some(known) = known.map(|known| &known.limits) {
+                (limits.weight, limits.min, limits.max) = (known.weight, known.min, known.max);
+            }
+            let mut rule = GroupRule { limits, lends: known.is_none_or(|known| known.lends) };
+            change.apply(&mut rule);
+            match overridden.rules.iter_mut().find(|known| known.limits.pattern == *path) {
+                Some(known) => *known = rule,
+                None => _ = overridden.push(rule),
+            }
+        }
+        overridden
+    }
+
+    /// Rounds amounts to whole units, and lowers minimums to maximums.
+    pub(crate) fn made_possible(mut self, whole_units: bool) -> GroupSettings {
+        for limits in self.rules.iter_mut().map(|rule| &mut rule.limits) {
+            if whole_units {
+                (limits.min, limits.max) = (limits.min.floor(), limits.max.map(Amount::floor));
+            }
+            limits.min = limits.max.map_or(limits.min, |max| limits.min.min(max));
+        }
+        self
+    }
+
+    /// The rule for the group at `path`.
+    pub(crate) fn rule_for(&self, path: &str) -> Option<&GroupRule> {
+        self.rule(self.number_of(path))
     }
 
     pub fn rules(&self) -> &[GroupRule] {
@@ -141,28 +185,23 @@ impl GroupSettings {
 
     /// The limits of all groups as client rules with the same numbers. A group acts towards its parent like a client.
     pub(crate) fn limits(&self) -> ClientRules {
-        let mut limits = ClientRules::default();
-        self.rules.iter().for_each(|rule| {
-            limits.push(rule.limits.clone());
-        });
-        limits
+        self.rules.iter().map(|rule| rule.limits.clone()).collect()
     }
 
     /// The weights of all groups as client rules. The other limits are for the whole tree, so only the root applies them.
     pub(crate) fn weights(&self) -> ClientRules {
-        let mut weights = ClientRules::default();
-        self.rules.iter().for_each(|rule| {
+        let weight = |rule: &GroupRule| {
             let mut weight = rule.limits.clone();
             (weight.min, weight.max) = (Amount::ZERO, None);
-            weights.push(weight);
-        });
-        weights
+            weight
+        };
+        self.rules.iter().map(weight).collect()
     }
 
     /// The paths of the groups whose minimum is kept from others, also while they have no client.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &str> {
         let paths = self.rules.iter().map(|rule| &*rule.limits.pattern);
-        paths.filter(|path| self.rule(self.number_of(path)).is_some_and(|rule| !rule.lends))
+        paths.filter(|path| self.rule_for(path).is_some_and(|rule| !rule.lends))
     }
 
     /// Validates the rules for this capacity.

@@ -12,7 +12,7 @@
 //!
 //! Two more bind the peers of a node, which this crate does not have: at most one master decides at any moment (I6), and
 //! what a quorum has acknowledged survives the loss of a minority (I7).
-//! docs/internals/lease-protocol.md lists all of them.
+//! src/core/lease/protocol.md lists all of them.
 
 use crate::{
     resource::{Answer, Lease, Resource, report::holder_reports},

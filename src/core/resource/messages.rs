@@ -137,6 +137,8 @@ pub struct Lease {
     pub safe_capacity: f64,
     /// The priority of its first claim.
     pub priority: i16,
+    /// Whether the resource has no limit, so that every request is granted.
+    pub is_unlimited: bool,
     /// PRIORITY_POOL: its standing.
     pub pool: Option<PoolState>,
 }

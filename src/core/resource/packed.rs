@@ -123,6 +123,7 @@ impl Resource {
             && self.allocation.can_pack()
             && matches!(self.supply_state, SupplyState::Own)
             && self.capacity_inputs == CapacityInputs::new(self.settings.capacity)
+            && self.group_overrides.is_none()
             && self.names.is_empty()
             && self.last_round.lapsed.is_empty()
             && self.watch_list.can_pack(self.version(), now)
@@ -138,6 +139,7 @@ impl Resource {
             pool: None,
             supply_state: Source::Own.into(),
             capacity_inputs: CapacityInputs::new(settings.capacity),
+            group_overrides: None,
             settings,
             names: NameOwners::default(),
             watch_list: WatchList::default(),

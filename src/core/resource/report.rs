@@ -9,7 +9,7 @@ use crate::{
     allocation::{KnownTerms, groups::GroupReport},
     lease::ledger::{HolderMode, Sums},
     policy::settings::Settings,
-    resource::{Overridden, Resource, supply::SupplyReport},
+    resource::{Overridden, OverriddenGroup, Resource, supply::SupplyReport},
     types::{Amount, HolderKind, Millis, Sum},
 };
 
@@ -24,6 +24,7 @@ pub struct ResourceReport {
     /// The supply from the parent; `None` at a root.
     pub supply: Option<SupplyReport>,
     pub overridden: Option<Overridden>,
+    pub overridden_groups: Vec<OverriddenGroup>,
     /// The number of groups of clients; zero if clients are not grouped.
     pub group_count: usize,
     /// Up to [`MAX_REPORTED_GROUPS`] of them, in the order of their paths; if there are more, those with the largest
@@ -71,6 +72,7 @@ pub fn resource_report(resource: &Resource, now: Millis) -> ResourceReport {
         learning,
         supply,
         overridden: resource.overridden(),
+        overridden_groups: resource.overridden_groups(),
         group_count: resource.allocation.group_count(),
         groups: resource
             .allocation

@@ -20,7 +20,7 @@ use crate::{
         ledger::{Holder, NOT_WATCHED},
     },
     planted::{self, Fault},
-    policy::settings::{Reuse, SafeCapacity},
+    policy::settings::{AlgorithmKind, Reuse, SafeCapacity},
     pool::{Cause, MOVES_PER_REQUEST},
     resource::{
         Answer, Lease, Request, Resource,
@@ -324,7 +324,9 @@ impl Resource {
         let pool = self.pool_grants(slot, Cause::Asked);
         self.counters.granted += 1;
         let safe_capacity = self.safe_capacity();
-        let lease = Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, pool };
+        let is_unlimited = self.settings.kind == AlgorithmKind::NoAlgorithm;
+        let lease =
+            Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, is_unlimited, pool };
         match kind {
             HolderKind::Client => Answer::Granted(lease),
             HolderKind::Node => Answer::Supplied(Box::new(self.supplied(slot, lease, known))),

@@ -368,21 +368,6 @@ impl CapacityInputs {
     }
 }
 
-/// The effect of an override on a resource.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Overridden {
-    pub by: Arc<Override>,
-    pub capacity: Amount,
-    /// The capacity without the override: that of the template or of the parent's lease.
-    pub template: Amount,
-}
-
-impl Overridden {
-    pub fn sentence(&self, now: Millis) -> String {
-        self.by.sentence(self.capacity, self.template, now)
-    }
-}
-
 impl Resource {
     /// Applies a load report. Returns the resulting capacity, which is within the configured bounds. The report is lost
     /// with this master.
@@ -431,29 +416,6 @@ impl Resource {
 
     pub(super) fn load_reported_until(&self) -> Option<Millis> {
         self.capacity_inputs.report.and_then(|report| report.until)
-    }
-
-    /// Sets or removes an override. Leases stay, and capacity that is cut becomes free as they end.
-    pub fn set_override(&mut self, now: Millis, overridden: Option<Arc<Override>>) {
-        if self.capacity_inputs.overridden == overridden {
-            return;
-        }
-        self.capacity_inputs.overridden = overridden;
-        let before = self.settings.capacity;
-        self.update_capacity();
-        if planted::is(Fault::CutLowersUnclaimed) {
-            let change = self.book.cap_unclaimed(self.settings.capacity);
-            self.apply_change(change);
-        }
-        if self.book.has_inherited() && self.is_learning(now) && !planted::is(Fault::RaiseIsFree) {
-            // Earlier masters may have granted the difference.
-            self.raise_unclaimed(before);
-        }
-    }
-
-    pub fn overridden(&self) -> Option<Overridden> {
-        let by = Arc::clone(self.capacity_inputs.overridden.as_ref()?);
-        Some(Overridden { by, capacity: self.available(), template: self.capacity_inputs.template })
     }
 
     /// The capacity to divide. An override never raises the supply of a parent.

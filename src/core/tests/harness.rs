@@ -196,8 +196,9 @@ impl Harness {
         let Renewed { expiry_time } = self.while_packed(|packed| packed.renew(&renewal, now))?;
         self.renewed = self.renewed.map(|times| times + 1);
         let refresh = self.resource.settings().refresh;
-        let (safe_capacity, priority) = (0.0, 0);
-        let lease = Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, pool: None };
+        let (safe_capacity, priority, is_unlimited, pool) = (0.0, 0, false, None);
+        let lease =
+            Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, is_unlimited, pool };
         Some(Answer::Granted(lease))
     }
 

@@ -9,7 +9,7 @@ mod forecast;
 mod hints;
 mod leases;
 mod nodes;
-mod overrides;
+pub(super) mod overrides;
 mod rounds;
 
 use std::collections::BTreeMap;

@@ -87,6 +87,7 @@ fn lease(client: &str, resource: &str, answer: &GetCapacityResponse) -> Result<V
         "refresh_in": gets.refresh_interval.unwrap_or_default() as f64,
         "safe_capacity": safe_capacity(response),
         "priority": response.priority.unwrap_or_default(),
+        "unlimited": response.unlimited(),
         "token": token.to_string(),
     }))
 }

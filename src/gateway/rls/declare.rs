@@ -174,7 +174,7 @@ impl Declarer {
 
     async fn step(&mut self, name: &str, version: u64, text: Option<&String>) -> Result<(), String> {
         let request = DeclareTemplatesRequest { name: name.to_owned(), version, text: text.cloned() };
-        let DeclareTemplatesResponse { version, changed } = self.call(request).await?;
+        let DeclareTemplatesResponse { version, changed, .. } = self.call(request).await?;
         match text {
             Some(text) => drop(self.declared.insert(name.to_owned(), Declared { version, text: text.clone() })),
             None => drop(self.declared.remove(name)),

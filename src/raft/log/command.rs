@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leaseway_core::{
     lease::promises::{Changes, Refused},
-    policy::overrides::Load,
+    policy::overrides::{Load, OverrideTarget, OverrideValue},
     pool::{Assigned, PoolNotes},
     types::{Amount, ClusterTime, Epoch, HolderKind, Millis},
 };
@@ -51,10 +51,9 @@ pub enum Command {
         resource: Arc<str>,
         changes: Changes,
     },
-    /// Sets or removes a temporary capacity. It takes precedence over templates.
+    /// Sets or removes a temporary capacity or rule of a group. It takes precedence over templates.
     Override {
-        /// A resource id or a pattern.
-        pattern: Arc<str>,
+        target: OverrideTarget,
         /// `None` removes the override.
         set: Option<Box<KeptOverride>>,
     },
@@ -102,14 +101,11 @@ pub struct Listening {
     pub whole: bool,
 }
 
-/// A temporary capacity that an operator has set in place of the template's. It ends by wall-clock time, which is the
-/// same for all peers and survives a restart of all of them.
+/// A temporary capacity, or rule of a group, that an operator has set in place of the template's. It ends by wall-clock
+/// time, which is the same for all peers and survives a restart of all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeptOverride {
-    /// An amount, or a factor of the template's capacity.
-    pub capacity: Load,
-    /// Whether the amount may exceed the template's.
-    pub above: bool,
+    pub value: OverrideValue,
     /// Milliseconds since the Unix epoch.
     pub from_unix_ms: u64,
     /// Milliseconds since the Unix epoch.

@@ -111,7 +111,7 @@ impl Backup {
         let mut records: Vec<Command> = Vec::new();
         records.extend(state.configuration().cloned().map(Command::Configuration));
         let overrides = state.overrides_in_force(header.at_unix.max(0) as u64 * 1000).cloned();
-        records.extend(overrides.map(|(pattern, set)| Command::Override { pattern, set: Some(Box::new(set)) }));
+        records.extend(overrides.map(|(target, set)| Command::Override { target, set: Some(Box::new(set)) }));
         records.extend(all.loads.into_iter().map(|(resource, load)| Command::Load { resource, load: Some(load) }));
         records.extend(all.limits.into_iter().map(Command::Limits));
         let declarations = all.declarations.into_iter();

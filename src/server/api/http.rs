@@ -31,6 +31,7 @@ pub(crate) fn router(pages: Pages) -> Router {
     let router = Router::new()
         .route("/metrics", get(metrics::render))
         .route("/debug/resources", get(moved_to_resource))
+        .route("/debug/status", get(async || moved("/".to_owned())))
         .merge(pages::routes())
         .merge(live::routes())
         .merge(json::routes())
@@ -39,7 +40,7 @@ pub(crate) fn router(pages: Pages) -> Router {
         // Probes are not authenticated.
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .fallback(|| async { moved("/".to_owned()) })
+        .fallback(pages::not_found)
         .layer(middleware::from_fn(serving::compress))
         .layer(middleware::map_response(pages::with_headers))
         .layer(middleware::from_fn_with_state(requires_certificates, certified));

@@ -21,7 +21,7 @@ use std::{
 use axum::{
     Router,
     extract::{Path, Query, RawQuery, State},
-    http::{HeaderName, HeaderValue, StatusCode, Uri, header},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header},
     response::{Html, IntoResponse, Response},
     routing::get,
 };
@@ -126,8 +126,23 @@ impl Showing {
             Showing::Why(query) => why::parts(pages, query).await,
             Showing::Changes(query) => changes::parts(pages, query),
         };
-        parts.put("notice", &notice(&MasterSeen::of(pages)));
+        parts.put("notice", &notice(&MasterSeen::of(pages), &self.path()));
         parts
+    }
+
+    /// The path and query of this page, for a link to the same page of another peer.
+    fn path(&self) -> String {
+        match self {
+            Showing::Resource(HolderQuery { resource, .. }) => {
+                format!("/resource?resource={}", text::encoded(resource))
+            }
+            Showing::Why(WhyQuery { resource, holder, kind }) => {
+                let (resource, holder) = (text::encoded(resource), text::encoded(holder));
+                format!("/why?resource={resource}&holder={holder}&kind={}", text::encoded(kind))
+            }
+            Showing::Resources(_) => "/resources".to_owned(),
+            Showing::Overview | Showing::Changes(_) => "/".to_owned(),
+        }
     }
 
     fn title(&self) -> String {
@@ -265,6 +280,8 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
         "" => format!("/live?view={}", text::encoded(path)),
         query => format!("/live?view={}&{query}", text::encoded(path)),
     });
+    let known = parts.whole.get("notice").map(|notice| PreEscaped(notice.clone()));
+    let notice = known.unwrap_or_else(|| notice(&MasterSeen::of(pages), if path.is_empty() { "/" } else { path }));
     let body = html! {
         (DOCTYPE)
         html lang="en" {
@@ -282,7 +299,7 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
                 (head(pages, path))
                 main #main tabindex="-1" {
                     p #lost .notice role="status" hidden {}
-                    div.part #notice { (notice(&MasterSeen::of(pages))) }
+                    div.part #notice { (notice) }
                     (parts.filled())
                 }
                 (foot(pages))
@@ -290,6 +307,48 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
         }
     };
     (parts.status, Html(body.into_string())).into_response()
+}
+
+/// The main pages, with their names in the menu.
+const VIEWS: [(&str, &str); 5] =
+    [("/", "Overview"), ("/resources", "Resources"), ("/why", "Why"), ("/changes", "Changes"), ("/plan", "What if")];
+
+/// Other paths that people look for.
+const OTHER_PATHS: [(&str, &str); 5] = [
+    ("/api/v1/status", "the overview as JSON"),
+    ("/api/v1/resources", "the resources as JSON"),
+    ("/metrics", "metrics for Prometheus"),
+    ("/healthz", "liveness probe"),
+    ("/readyz", "readiness probe"),
+];
+
+/// The answer to an unknown path. It says nothing about this server, because the caller was not authorized.
+pub(crate) async fn not_found(headers: HeaderMap, uri: Uri) -> Response {
+    let what = format!("There is no page {} here.", escaped(uri.path()));
+    let paths = VIEWS.iter().chain(&OTHER_PATHS);
+    let accepts_html = headers.get(header::ACCEPT).is_some_and(|kinds| kinds.as_bytes().starts_with(b"text/html"));
+    if !accepts_html {
+        let paths: Vec<String> = paths.map(|(path, name)| format!("  {path}  {name}\n")).collect();
+        return (StatusCode::NOT_FOUND, format!("{what} There are:\n{}", paths.concat())).into_response();
+    }
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "Not found · Leaseway" }
+                link rel="stylesheet" href=(asset_path("page.css"));
+            }
+            body { main {
+                h1 { "Not found" }
+                p { (what) " There are:" }
+                ul { @for (path, name) in paths { li { a href=(path) { (path) } " " (name) } } }
+            } }
+        }
+    };
+    (StatusCode::NOT_FOUND, Html(page.into_string())).into_response()
 }
 
 /// Headers of all responses. Assets set their own `Cache-Control`.
@@ -309,20 +368,13 @@ pub(crate) async fn with_headers(mut response: Response) -> Response {
 }
 
 fn head(pages: &Pages, path: &str) -> Markup {
-    let views = [
-        ("/", "Overview"),
-        ("/resources", "Resources"),
-        ("/why", "Why"),
-        ("/changes", "Changes"),
-        ("/plan", "What if"),
-    ];
     let current = if path == "/resource" { "/resources" } else { path };
     html! {
         header {
             a.name href="/" { "Leaseway" }
             nav aria-label="Views" {
                 ul {
-                    @for (view, name) in views {
+                    @for (view, name) in VIEWS {
                         li { a href=(view) aria-current=[(view == current).then_some("page")] { (name) } }
                     }
                 }
@@ -336,17 +388,17 @@ fn head(pages: &Pages, path: &str) -> Markup {
     }
 }
 
-/// A notice on pages of a follower, which does not know the resources.
-fn notice(master: &MasterSeen) -> Markup {
+/// A notice on pages of a follower, which does not know the resources. `path`: of the same page at the master.
+fn notice(master: &MasterSeen, path: &str) -> Markup {
     html! {
         @match master {
             MasterSeen::Here => {}
             MasterSeen::At(MasterView { grpc, http }) => p.notice {
-                "This peer is not the master, and does not know the resources. The master is "
+                "This peer is not the master, and does not know the resources and their holders. See this page at the master, "
                 @if http.is_empty() {
                     strong { (escaped(grpc)) } "."
                 } @else {
-                    a href={ "//" (http) "/" } { (escaped(http)) } "."
+                    a href={ "//" (http) (path) } { (escaped(http)) } "."
                 }
             }
             MasterSeen::Silent(Some(ago)) => p.notice.warn {

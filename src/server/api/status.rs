@@ -20,11 +20,13 @@ use leaseway_raft::{Mastership, RaftHandle};
 use crate::{
     listen::{budget::Budget, open_connections::OpenConnections, tls::Tls},
     node::{NodeHandle, addresses::PeerEndpoints, addresses::ServerInfo},
-    observe::metrics,
+    observe::{changes::ChangeKind, metrics},
 };
 
 /// Timeout for reading the free space. If the disk takes longer, the report omits it.
 const DISK_TIMEOUT: Duration = Duration::from_millis(500);
+/// The period in which changes of master are counted.
+const ELECTIONS_PERIOD: Duration = Duration::from_secs(3_600);
 /// A peer without contact for this long is unreachable.
 pub(crate) const UNREACHABLE: Millis = Millis::from_secs(3);
 
@@ -79,6 +81,7 @@ impl HealthSources {
             admin_address: info.admin.to_string(),
             http_address: info.http.to_string(),
             slowest_flush_ms,
+            elections_last_hour: elections(node),
         }
     }
 
@@ -100,6 +103,13 @@ impl HealthSources {
         all.extend(shown.into_iter().filter(|limit| limit.most > 0));
         all
     }
+}
+
+/// Changes of master during the last hour, as far as this peer has seen them.
+fn elections(node: &NodeHandle) -> u64 {
+    let hour_ago = SystemTime::now() - ELECTIONS_PERIOD;
+    let elections = node.authorizer().audit().changes().list(Some(ChangeKind::Election));
+    elections.iter().filter(|election| election.at >= hour_ago).map(|election| election.times).sum()
 }
 
 pub(crate) fn limit_use(what: &str, flag: &str, used: usize, most: usize) -> LimitUse {

@@ -8,13 +8,13 @@ use std::{
 use leaseway_core::{
     policy::{
         access::Policy,
-        overrides::Overrides,
+        overrides::{Override, Overrides},
         settings::{AlgorithmKind, Settings},
         template::{Repository, Template},
     },
     types::{Amount, Millis},
 };
-use leaseway_raft::RaftHandle;
+use leaseway_raft::{Overriding, RaftHandle};
 
 use crate::config::{Loaded, initial_config::longest_lease};
 
@@ -113,6 +113,17 @@ fn limited(template: &Settings, limit: Amount) -> Settings {
     let (floor, ceiling) = template.load_bounds;
     let load_bounds = (floor.map(|floor| floor.min(limit)), ceiling.map(|_| limit));
     Settings { capacity: limit, load_bounds, ..template.clone() }
+}
+
+/// `at`: the time of a process, when it is `unix_ms`.
+pub(crate) fn override_of((target, kept): &Overriding, unix_ms: u64, at: Millis) -> Override {
+    Override {
+        target: target.clone(),
+        value: kept.value,
+        ends: at.plus(Millis(kept.until_unix_ms.saturating_sub(unix_ms))),
+        by: Arc::clone(&kept.by),
+        why: Arc::clone(&kept.why),
+    }
 }
 
 #[cfg(test)]

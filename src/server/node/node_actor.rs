@@ -23,7 +23,7 @@ use leaseway_core::{
     resource::NodeInstance,
     types::Millis,
 };
-use leaseway_raft::{KeptOverride, Mastership, RaftHandle};
+use leaseway_raft::{Mastership, Overriding, RaftHandle};
 use tokio::sync::watch;
 
 use super::{
@@ -194,7 +194,7 @@ pub(super) struct NodeActor {
     /// The overrides in force.
     overrides: Arc<Overrides>,
     /// The same overrides, as Raft stores them.
-    kept_overrides: Vec<(Arc<str>, KeptOverride)>,
+    kept_overrides: Vec<Overriding>,
     note_rate_limiter: NoteRateLimiter,
     /// `None` for a root.
     notices: Option<Arc<UplinkNotices>>,

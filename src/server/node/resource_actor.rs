@@ -476,8 +476,8 @@ impl ResourceActor {
             let limit = limit_of(context.raft.as_ref(), &resource.id);
             self.engine.configure(resource.moment(), config.settings_for(&resource.id, limit), effects);
         }
-        let set = config.overrides.find(&resource.id).cloned();
-        let set = self.engine.operate(resource.moment(), |resource, now| resource.set_override(now, set), effects);
+        let set = config.overrides.find(&resource.id);
+        let set = self.engine.operate(resource.moment(), |resource, now| resource.set_overrides(now, set), effects);
         // Without a valid master lease nothing was set, and the next round tries again.
         if set.is_some() {
             self.revision = revision;

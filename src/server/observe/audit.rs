@@ -24,6 +24,7 @@ use serde_json::{Map, Value, json};
 use crate::observe::{
     changes::{Change, ChangeKind, Changes},
     metrics,
+    refusals::Refusals,
 };
 
 const AUDIT_QUEUE: usize = 1024;
@@ -58,11 +59,12 @@ impl Event {
     }
 }
 
-/// The audit log, if there is one, and the recent changes for pages.
+/// The audit log, if there is one, and the recent changes and refusals for pages.
 #[derive(Clone, Default)]
 pub(crate) struct Audit {
     log: Option<Arc<AuditLog>>,
     changes: Arc<Changes>,
+    refusals: Arc<Refusals>,
 }
 
 struct AuditLog {
@@ -102,7 +104,7 @@ impl Audit {
             denials: Mutex::new(DenialRate { since: Instant::now(), written: 0, left_out: 0 }),
             writer: Mutex::new(Some(writer)),
         });
-        Ok(Audit { log: Some(log), changes: Arc::default() })
+        Ok(Audit { log: Some(log), ..Audit::default() })
     }
 
     /// Records a change.
@@ -168,6 +170,11 @@ impl Audit {
     /// Recent changes.
     pub(crate) fn changes(&self) -> &Arc<Changes> {
         &self.changes
+    }
+
+    /// Recent refusals by client.
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// Waits until all lines are written.

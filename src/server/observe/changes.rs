@@ -70,7 +70,7 @@ impl ChangeKind {
     pub(crate) fn of_audited(what: &str) -> ChangeKind {
         match what.split('_').next() {
             Some("config" | "templates" | "declaration") => ChangeKind::Configuration,
-            Some("capacity" | "override") => ChangeKind::Override,
+            Some("capacity" | "group" | "override") => ChangeKind::Override,
             Some("limits") => ChangeKind::Limit,
             _ => ChangeKind::Operator,
         }

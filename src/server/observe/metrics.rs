@@ -99,7 +99,7 @@ pub(crate) fn help_of_gauge(name: &str) -> &'static str {
     GAUGES.iter().find(|(known, _)| *known == name).map_or("", |(_, help)| help)
 }
 
-const GAUGES: [(&str, &str); 49] = [
+const GAUGES: [(&str, &str); 50] = [
     ("doorman_server_has", "Sum of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Sum of the wants of all clients, by resource."),
     ("doorman_server_subclients", "Number of clients, including those of child nodes, by resource."),
@@ -111,6 +111,7 @@ const GAUGES: [(&str, &str); 49] = [
     ("leaseway_resource_lent_seconds", "Remaining seconds of the parent's lease, by resource."),
     ("leaseway_resource_awaits_supply", "1 until the parent has granted the first lease, by resource."),
     ("leaseway_resource_override_seconds", "Remaining seconds of the override, by resource."),
+    ("leaseway_group_override_seconds", "Remaining seconds of the override of a group, by resource and group."),
     ("leaseway_resource_groups", "Number of groups of clients, by resource; absent if clients are not grouped."),
     ("leaseway_group_share", "What a group of clients is due, by resource and group."),
     ("leaseway_group_wants", "Sum of the wants of the clients of a group, by resource and group."),

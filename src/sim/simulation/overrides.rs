@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    policy::overrides::Override,
+    policy::overrides::{Override, OverrideTarget, OverrideValue, ResourceOverrides},
     resource::invariant::Violation,
     types::{Amount, Sum},
 };
@@ -19,9 +19,8 @@ impl Simulation<'_> {
     pub(crate) fn set_override(&mut self, set: &OverrideSpec) -> Result<(), Violation> {
         let (index, ends) = (self.pick_node(set.node.as_deref()), self.time_after(set.ends));
         let one = Override {
-            pattern: RESOURCE.into(),
-            capacity: set.load().expect("a valid override"),
-            above: set.above,
+            target: OverrideTarget { pattern: RESOURCE.into(), group: None },
+            value: OverrideValue::Capacity { load: set.load().expect("a valid override"), above: set.above },
             ends,
             by: "operator".into(),
             why: "an injected fault".into(),
@@ -72,7 +71,8 @@ impl Simulation<'_> {
             self.update_root_capacity();
         }
         self.input(index, |engine, moment, buffers| {
-            engine.operate(moment, |resource, now| resource.set_override(now, set), &mut buffers.effects);
+            let set = ResourceOverrides { capacity: set, ..ResourceOverrides::default() };
+            engine.operate(moment, |resource, now| resource.set_overrides(now, set), &mut buffers.effects);
         })?;
         let after = self.nodes[index].master.as_ref().map(|master| master.engine.resource().settings().capacity);
         self.is_cut |= after.is_some_and(|after| after < before);

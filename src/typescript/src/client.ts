@@ -10,6 +10,7 @@ import { Gauge } from "./gauge.js";
 import type { Burst } from "./limiter/bucket.js";
 import type { Window } from "./limiter/window.js";
 import type { Kind, OpenSettings } from "./open-resource.js";
+import { type Cost, Limits } from "./limits.js";
 import { Rate } from "./rate.js";
 import { checkWants } from "./resource.js";
 import { type Basis, DEFAULT_PACE, type Mode, Session, seeded } from "./session.js";
@@ -193,6 +194,13 @@ export class Client {
   /** Opens a resource as a gauge: permits in use at the same time. Throws `OpenError` if it is open as a rate. */
   gauge(id: string, options: GaugeOptions = {}): Gauge {
     return new Gauge(this.driver, this.open(id, this.openSettings("gauge", options)));
+  }
+
+  /**
+   * Combines limits that an operation needs permits of: `client.limits(tokens.of(900), requests.of(), connections.of())`.
+   */
+  limits(...costs: Cost[]): Limits {
+    return new Limits(costs);
   }
 
   /** Waits until every open resource has a lease. Rejects with `NotReadyError`, which names those without one. */

@@ -51,8 +51,12 @@ export class DebtExceededError extends LeasewayError {
     /** Permits that were not charged. */
     readonly uncharged: number,
     readonly maxDebt: number,
+    /** The name of the resource, if several limits were charged. */
+    readonly resource?: string | undefined,
   ) {
-    super(`maximum debt of ${maxDebt} exceeded: ${uncharged} permits were not charged`);
+    super(
+      `${resource === undefined ? "" : `\`${resource}\`: `}maximum debt of ${maxDebt} exceeded: ${uncharged} permits were not charged`,
+    );
   }
 }
 

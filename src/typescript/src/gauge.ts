@@ -1,5 +1,6 @@
 import type { PermitCount } from "./limiter/count.js";
 import type { Semaphore, WaitOptions } from "./limiter/semaphore.js";
+import { Cost } from "./limits.js";
 import { checkCount, Resource, type UseOptions } from "./resource.js";
 
 /**
@@ -38,6 +39,11 @@ export class Gauge extends Resource {
     } finally {
       permit.release();
     }
+  }
+
+  /** `n` permits of this gauge (default 1), for `Client.limits`. */
+  of(n = 1): Cost {
+    return new Cost(this, n, this.driver, this.opened);
   }
 
   /** Permits in use. */

@@ -41,6 +41,7 @@ export type { Standing } from "./limiter/bucket.js";
 export type { WaitOptions } from "./limiter/semaphore.js";
 export type { PoolStanding, PoolState } from "./limiter/usage.js";
 export type { Window } from "./limiter/window.js";
+export { Cost, Limits, Permits, Refusal, Reservations } from "./limits.js";
 export {
   expressLimit,
   fastifyLimit,

@@ -5,14 +5,15 @@ import { InterceptingCall, type Interceptor, Metadata, status } from "@grpc/grpc
 import { messageOf } from "./credentials.js";
 import { Gauge, type Permit } from "./gauge.js";
 import type { WaitOptions } from "./limiter/semaphore.js";
+import { Limits, Refusal } from "./limits.js";
 import type { Rate } from "./rate.js";
 
-/** A limit for requests. A permit of a gauge is held until the response has arrived. */
-export type Limit = Rate | Gauge;
+/** A limit for requests, or several of them. A permit of a gauge is held until the response has arrived. */
+export type Limit = Rate | Gauge | Limits;
 
 /** How requests are limited. */
 export interface LimitOptions {
-  /** The number of permits that each request takes (default 1). */
+  /** The number of permits that each request takes (default 1). Of `Limits` it takes theirs. */
   readonly n?: number | undefined;
   /** The longest wait. Beyond it the request fails with `TimeoutError`. By default there is no bound. */
   readonly timeoutMs?: number | undefined;
@@ -31,6 +32,10 @@ type Release = () => void;
 const nothing: Release = () => {};
 
 async function admit(limit: Limit, n: number, options: WaitOptions): Promise<Release> {
+  if (limit instanceof Limits) {
+    const permits = await limit.acquire(options);
+    return () => permits.release();
+  }
   if (limit instanceof Gauge) {
     const permit = await limit.acquire(n, options);
     return () => permit.release();
@@ -61,6 +66,10 @@ interface Refused {
 }
 
 function tryAdmit(limit: Limit, n: number): Release | Refused {
+  if (limit instanceof Limits) {
+    const permits = limit.tryAcquire();
+    return permits instanceof Refusal ? retryAfter(permits.retryAfterMs) : () => permits.release();
+  }
   if (limit instanceof Gauge) {
     const permit: Permit | undefined = limit.tryAcquire(n);
     return permit === undefined ? refusal(limit, n) : () => permit.release();
@@ -68,10 +77,14 @@ function tryAdmit(limit: Limit, n: number): Release | Refused {
   return limit.tryAcquire(n) ? nothing : refusal(limit, n);
 }
 
-function refusal(limit: Limit, n: number): Refused {
+function refusal(limit: Rate | Gauge, n: number): Refused {
   // Permits beyond the burst are never available at once.
   const wait = limit instanceof Gauge || limit.standing.burst < n ? undefined : limit.retryAfterMs(n);
-  return { retryAfter: wait === undefined ? undefined : Math.max(Math.ceil(wait / 1000), 1) };
+  return retryAfter(wait);
+}
+
+function retryAfter(waitMs: number | undefined): Refused {
+  return { retryAfter: waitMs === undefined ? undefined : Math.max(Math.ceil(waitMs / 1000), 1) };
 }
 
 async function admitRequest(limit: Limit, options: MiddlewareOptions, signal: AbortSignal): Promise<Release | Refused> {
@@ -80,7 +93,7 @@ async function admitRequest(limit: Limit, options: MiddlewareOptions, signal: Ab
   try {
     return await admit(limit, n, { timeoutMs, signal });
   } catch {
-    return refusal(limit, n);
+    return limit instanceof Limits ? tryAdmit(limit, n) : refusal(limit, n);
   }
 }
 

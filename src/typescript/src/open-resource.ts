@@ -124,7 +124,8 @@ export class OpenResource {
     demand.sample(now, sample);
     const estimated = demand.wants(now);
     if (window === undefined) return estimated;
-    const refused = Math.max(semaphore.arrived - semaphore.meter.taken - semaphore.refunded - semaphore.waiting, 0);
+    const queued = semaphore.waiting + semaphore.reserved;
+    const refused = Math.max(semaphore.arrived - semaphore.meter.taken - semaphore.refunded - queued, 0);
     return window.wants(now, { estimated, refused, capacity: semaphore.meter.capacity });
   }
 

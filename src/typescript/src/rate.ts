@@ -3,6 +3,7 @@ import type { Bucket, Standing } from "./limiter/bucket.js";
 import type { Semaphore, WaitOptions } from "./limiter/semaphore.js";
 import type { Promised } from "./limiter/meter.js";
 import type { Window } from "./limiter/window.js";
+import { Cost } from "./limits.js";
 import { checkCount, Resource, type UseOptions } from "./resource.js";
 
 /**
@@ -36,6 +37,11 @@ export class Rate extends Resource {
     if (!this.tryAcquire(n)) return undefined;
     this.driver.hold(this.opened);
     return new Reservation(this, this.semaphore.meter.promise(n));
+  }
+
+  /** `n` permits of this rate (default 1), for `Client.limits`. */
+  of(n = 1): Cost {
+    return new Cost(this, n, this.driver, this.opened);
   }
 
   /** Waits for `n` permits (default 1), then calls `work`. */
@@ -72,7 +78,8 @@ export class Rate extends Resource {
   /** Permits available without waiting; 0 while a caller waits. */
   get available(): number {
     const now = this.semaphore.now();
-    return this.semaphore.waiting > 0 ? 0 : this.semaphore.meter.available(now);
+    const { meter, hasWaiters, reserved } = this.semaphore;
+    return hasWaiters ? 0 : Math.max(meter.available(now) - reserved, 0);
   }
 
   /** The current state. */
@@ -86,7 +93,8 @@ export class Rate extends Resource {
    */
   retryAfterMs(n = 1): number | undefined {
     const now = this.semaphore.now();
-    return this.semaphore.meter.readyIn(now, this.semaphore.waiting + checkCount(n));
+    const { meter, waiting, reserved } = this.semaphore;
+    return meter.readyIn(now, waiting + reserved + checkCount(n));
   }
 
   /** Changes the window of a rate that was opened with one. The whole new limit is wanted at first. */

@@ -5,7 +5,7 @@
  * the outcome with `answered`, `redirected` or `failed`, and collects what changed with `changes`. `wake` says when to
  * come back at the latest. All times are whole milliseconds on one clock.
  *
- * Rules (the numbers are those of docs/internals/lease-protocol.md):
+ * Rules (the numbers are those of src/core/lease/protocol.md):
  *
  * - One request in flight (rules 6 and E9). Only the answer to the latest request counts, and releases are requests,
  *   too. A lease starts when its request was sent, so the client never uses it for longer than the server counts it.

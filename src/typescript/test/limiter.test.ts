@@ -7,39 +7,8 @@ import { describe, it } from "node:test";
 import { ClosedError, TimeoutError } from "../src/index.js";
 import { Bucket } from "../src/limiter/bucket.js";
 import { PermitCount } from "../src/limiter/count.js";
-import { Semaphore, type Time } from "../src/limiter/semaphore.js";
-
-class VirtualTime implements Time {
-  private at = 0;
-  private timers: { at: number; callback: () => void }[] = [];
-
-  now(): number {
-    return this.at;
-  }
-
-  setTimer(at: number, callback: () => void): () => void {
-    const timer = { at, callback };
-    this.timers.push(timer);
-    return () => {
-      this.timers = this.timers.filter((other) => other !== timer);
-    };
-  }
-
-  /** Advances to `until`, firing timers in order, and lets promises settle after each. */
-  async advance(until: number): Promise<void> {
-    for (;;) {
-      this.timers.sort((a, b) => a.at - b.at);
-      const next = this.timers[0];
-      if (next === undefined || next.at > until) break;
-      this.timers.shift();
-      this.at = Math.max(this.at, next.at);
-      next.callback();
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    this.at = until;
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-}
+import { Semaphore } from "../src/limiter/semaphore.js";
+import { VirtualTime } from "./virtual-time.js";
 
 function rate(capacity: number, burst: ConstructorParameters<typeof Bucket>[0] = { permits: 1 }) {
   const time = new VirtualTime();

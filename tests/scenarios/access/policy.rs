@@ -212,19 +212,19 @@ fn operators_may_run_the_commands_that_rules_allow() {
     let cluster = Cluster::shared();
     let file = ConfigFile::new(&format!("# another version\n{}", config_text(RULES)));
     for (identity, arguments, allowed) in [
-        ("web-1", vec!["config", "apply", file.path()], false),
-        ("auditor", vec!["config", "apply", file.path()], false),
+        ("web-1", vec!["config", "apply", file.path(), "--yes"], false),
+        ("auditor", vec!["config", "apply", file.path(), "--yes"], false),
         ("auditor", vec!["config", "show"], true),
         ("auditor", vec!["config", "history"], true),
         ("auditor", vec!["peers", "list"], true),
-        ("auditor", vec!["peers", "remove", "c"], false),
+        ("auditor", vec!["peers", "remove", "c", "--yes"], false),
         ("auditor", vec!["pool", "load", "db/1", "5"], false),
         ("auditor", vec!["pool", "set", "web-1", "db/1", "5"], false),
         ("reader", vec!["peers", "list"], true),
         ("web-1", vec!["peers", "list"], false),
         ("web-1", vec!["config", "show"], false),
         ("web-1", vec!["pool", "show", "db/1"], false),
-        ("ops", vec!["config", "apply", file.path()], true),
+        ("ops", vec!["config", "apply", file.path(), "--yes"], true),
     ] {
         let output = cluster.operate(identity, &arguments);
         let expected = if allowed { 0 } else { 77 };
@@ -307,7 +307,7 @@ fn an_applied_policy_reaches_all_peers_and_closes_denied_streams() {
     let shown = peers.operated(master, &["config", "diff", file.path()]);
     assert!(shown.contains("access: default allowed → denied"), "{shown}");
     assert!(shown.contains("access rule `web`: new, with who web-*, may ask"), "{shown}");
-    peers.operated(master, &["config", "apply", file.path()]);
+    peers.operated(master, &["config", "apply", file.path(), "--yes"]);
     assert_refused(stranger.ask("web-1", "db/1", 0.0, None), Code::PermissionDenied, &["`stranger`"]);
     for peer in peers.all() {
         let stranger = Doorman::with_token(channel(peers.grpc(peer)), &tokens.token("stranger"));

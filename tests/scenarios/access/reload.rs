@@ -125,12 +125,12 @@ fn a_leaf_has_its_own_policy_and_its_parent_lends_only_to_it() {
         leaseway(&[arguments, &ops].concat())
     };
     let both = ConfigFile::new(&format!("access:\n{OPS}- {{name: web, who: 'web-*', may: ask}}\n"));
-    let output = operate(&["config", "apply", both.path()]);
+    let output = operate(&["config", "apply", both.path(), "--yes"]);
     assert!(output.code == Some(0) && output.stdout.contains("access rule `web`: who web-1 → web-*"), "{output:?}");
     eventually("the policy is in force", || (asks(&second, "web-2") == Ok(1.0)).then_some(()));
     assert!(operate(&["config", "show"]).stdout.contains("web-*"));
     let templates = ConfigFile::new(&with_rules(""));
-    let output = operate(&["config", "apply", templates.path()]);
+    let output = operate(&["config", "apply", templates.path(), "--yes"]);
     assert!(output.code != Some(0) && output.stderr.contains("takes its templates from the parent"), "{output:?}");
 
     let output = leaseway(&["serve", "--parent", &parent, "--node", "leaf", "--config", templates.path()]);
@@ -203,9 +203,9 @@ fn the_audit_log_records_changes_and_denials_with_identities() {
     let operate = |identity: &str, arguments: &[&str]| {
         peers.operate(0, &[arguments, &["--admin-token-file", &tokens.of_identity(identity)]].concat())
     };
-    assert_eq!(operate("web-1", &["config", "apply", file.path()]).code, Some(77));
-    assert_eq!(operate("ops", &["config", "apply", file.path()]).code, Some(0));
-    assert_ne!(operate("ops", &["peers", "remove", "nobody"]).code, Some(0));
+    assert_eq!(operate("web-1", &["config", "apply", file.path(), "--yes"]).code, Some(77));
+    assert_eq!(operate("ops", &["config", "apply", file.path(), "--yes"]).code, Some(0));
+    assert_ne!(operate("ops", &["peers", "remove", "nobody", "--yes"]).code, Some(0));
     let web = Doorman::with_token(channel(peers.grpc(0)), &tokens.token("web-1"));
     assert_refused(web.ask("bob", "db", 1.0, None), Code::PermissionDenied, &["as client `bob`"]);
 

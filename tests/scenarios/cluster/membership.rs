@@ -184,7 +184,7 @@ fn a_removed_peer_reports_that_it_is_ineligible() {
     let (master, removed) = (peers.master(), peers.follower());
     takes_part(&peers, removed);
     eventually("the peer is removed", || {
-        (peers.operate(master, &["peers", "remove", NAMES[removed]]).code == Some(0)).then_some(())
+        (peers.operate(master, &["peers", "remove", NAMES[removed], "--yes"]).code == Some(0)).then_some(())
     });
     is_ineligible(&peers, removed, "removed", "was removed");
     peers.kill(removed);

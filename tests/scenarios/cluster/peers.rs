@@ -30,7 +30,7 @@ fn a_configuration_applied_through_any_peer_reaches_all_and_survives_failover() 
     let mut peers = own_peers();
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "r", 1000.0), 100.0);
-    let applied = peers.operated(peers.follower(), &["config", "apply", second.path()]);
+    let applied = peers.operated(peers.follower(), &["config", "apply", second.path(), "--yes"]);
     assert!(applied.contains("capacity 100 → 50") && applied.contains("version 2 is in force"), "{applied}");
     for peer in peers.all() {
         eventually("every peer has the new configuration", || {
@@ -42,7 +42,7 @@ fn a_configuration_applied_through_any_peer_reaches_all_and_survives_failover() 
     assert_eq!(alice.ask(&peers, "r", 1000.0), 50.0);
     let history = peers.operated(peers.follower(), &["config", "history"]);
     assert!(history.contains(peers.config().path()) && history.contains(second.path()), "{history}");
-    let rolled_back = peers.operated(peers.follower(), &["config", "rollback", "1"]);
+    let rolled_back = peers.operated(peers.follower(), &["config", "rollback", "1", "--yes"]);
     assert!(rolled_back.contains("version 3 is in force"), "{rolled_back}");
     eventually("the first capacity is in force", || (alice.ask(&peers, "r", 1000.0) == 100.0).then_some(()));
 }
@@ -98,7 +98,7 @@ fn a_peer_is_not_removed_if_no_majority_would_remain() {
     eventually("the master reports the peer as unreachable", || {
         peers.operate(master, &["peers", "list"]).stdout.contains("unreachable").then_some(())
     });
-    let output = peers.operate(master, &["peers", "remove", ["a", "b", "c"][others[1]]]);
+    let output = peers.operate(master, &["peers", "remove", ["a", "b", "c"][others[1]], "--yes"]);
     assert!(output.code != Some(0) && output.stderr.contains("only 1 of the remaining peers answer"), "{output:?}");
     assert_eq!(peers.client("alice").ask(&peers, "not removed", 40.0), 40.0, "the master still grants leases");
 }

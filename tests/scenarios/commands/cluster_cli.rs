@@ -29,11 +29,14 @@ fn a_configuration_is_applied_and_rolled_back() {
     let output = peers.operate(0, &["config", "diff", second.path(), "--exit-code", "--json"]);
     assert_eq!(output.code, Some(1));
     assert_eq!((&json(&output)["version"], &json(&output)["differences"][0]["field"]), (&1.into(), &"capacity".into()));
-    let applied = peers.operated(0, &["config", "apply", second.path()]);
+    let unconfirmed = peers.operate(0, &["config", "apply", second.path()]);
+    assert!(unconfirmed.code == Some(2) && unconfirmed.stderr.contains("--yes"), "{unconfirmed:?}");
+    assert_eq!(peers.operated(0, &["config", "diff", second.path()]), difference, "nothing has changed");
+    let applied = peers.operated(0, &["config", "apply", second.path(), "--yes"]);
     assert!(applied.starts_with(difference) && applied.ends_with("version 2 is in force\n"), "{applied}");
-    let again = peers.operated(0, &["config", "apply", second.path()]);
+    let again = peers.operated(0, &["config", "apply", second.path(), "--yes"]);
     assert_eq!(again, "version 2 already has this text; nothing has changed\n");
-    let back = peers.operated(0, &["config", "rollback", "1"]);
+    let back = peers.operated(0, &["config", "rollback", "1", "--yes"]);
     assert_eq!(back, "*: capacity 400 → 500\nversion 3 is in force\n");
     assert_eq!(peers.operated(0, &["config", "diff", first.path(), "--exit-code"]), "no difference\n");
     let shown = peers.operate(0, &["config", "show"]);
@@ -47,11 +50,11 @@ fn a_configuration_is_applied_and_rolled_back() {
 #[test]
 fn concurrent_changes_of_the_configuration_are_not_overwritten() {
     let peers = one_peer(&[]);
-    peers.operated(0, &["config", "apply", fair(2.0).path()]);
-    let output = peers.operate(0, &["config", "apply", fair(3.0).path(), "--expect", "1"]);
+    peers.operated(0, &["config", "apply", fair(2.0).path(), "--yes"]);
+    let output = peers.operate(0, &["config", "apply", fair(3.0).path(), "--expect", "1", "--yes"]);
     assert_eq!(output.code, Some(1));
     assert!(output.stderr.contains("version 2 is in force"), "{output:?}");
-    peers.operated(0, &["config", "apply", fair(3.0).path(), "--expect", "2"]);
+    peers.operated(0, &["config", "apply", fair(3.0).path(), "--expect", "2", "--yes"]);
 
     let wrong = ConfigFile::new("resources:\n- {identifier_glob: a, capacity: -1}\n- {identifier_glob: b}\n");
     for command in ["apply", "diff", "plan"] {

@@ -34,6 +34,22 @@ fn file(templates: &[String]) -> ConfigFile {
     ConfigFile::new(&format!("resources:\n{}", templates.concat()))
 }
 
+#[test]
+fn a_resource_without_a_limit_and_one_that_nobody_uses_are_named_as_such() {
+    let server = Server::with_config(&file(&[fair("limited", 100.0)]));
+    let got = server.cli(&["get", "alice", "limits", "1000"]);
+    assert!(got.stdout.contains("may use 1000 of `limits`") && got.stdout.contains("has no limit"), "{got:?}");
+    assert!(!server.cli(&["get", "alice", "limited", "10"]).stdout.contains("has no limit"));
+    let json = |resource: &str| -> Value {
+        serde_json::from_str(&server.cli(&["get", "bob", resource, "1", "--json"]).stdout).expect("JSON")
+    };
+    assert_eq!((&json("limits")["unlimited"], &json("limited")["unlimited"]), (&true.into(), &false.into()));
+    let unknown = server.cli(&["explain", "alice", "nothing"]);
+    assert!(unknown.code == Some(1) && unknown.stderr.contains("there is no resource `nothing`"), "{unknown:?}");
+    let holder = server.cli(&["explain", "carol", "limited"]);
+    assert!(holder.code == Some(1) && holder.stderr.contains("knows no client `carol`"), "{holder:?}");
+}
+
 /// A client of one resource that names its lease.
 struct Asker<'a> {
     doorman: Doorman,

@@ -90,17 +90,20 @@ fn collect(at: &str, value: &Value, into: &mut BTreeSet<String>) {
 /// The fields in the first column of the tables, with the objects that contain them.
 fn documented() -> Fields {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json.md");
-    let (mut found, mut command) = (Fields::new(), String::new());
+    let (mut found, mut commands) = (Fields::new(), Vec::new());
     for line in fs::read_to_string(page).unwrap().lines() {
         if let Some(heading) = line.strip_prefix("## ") {
-            command = heading.replace('`', "");
-            found.entry(command.clone()).or_default();
+            commands = heading.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+            commands.iter().cloned().for_each(|command: String| _ = found.entry(command).or_default());
         }
         let Some(cell) = line.strip_prefix("| `").and_then(|rest| rest.split('|').next()) else { continue };
         for path in format!("`{cell}").split('`').skip(1).step_by(2) {
             let containers = path.match_indices(['.', '[']).map(|(end, _)| &path[..end]);
             let containers = containers.filter(|path| !path.is_empty() && !path.ends_with(']'));
-            found.entry(command.clone()).or_default().extend(containers.chain([path]).map(str::to_owned));
+            let fields: Vec<String> = containers.chain([path]).map(str::to_owned).collect();
+            for command in &commands {
+                found.entry(command.clone()).or_default().extend(fields.iter().cloned());
+            }
         }
     }
     found
@@ -163,9 +166,9 @@ fn of_configurations(printed: &mut Printed, peers: &Peers) {
     printed.ask(peers, "get", &["greedy", "planned", "1000"]);
     assert_eq!(printed.ask(peers, "status", &["planned"])["resources"][0]["group"][0]["path"], "greedy");
     assert_eq!(printed.operate(peers, "config plan", &[more.path()])["resources"][0]["forecast"]["losing"], 1);
-    assert_eq!(printed.operate(peers, "config apply", &[more.path()])["changed"], true);
-    assert_eq!(printed.operate(peers, "config apply", &[more.path()])["changed"], false);
-    let back = printed.operate(peers, "config rollback", &["1"]);
+    assert_eq!(printed.operate(peers, "config apply", &[more.path(), "--yes"])["changed"], true);
+    assert_eq!(printed.operate(peers, "config apply", &[more.path(), "--yes"])["changed"], false);
+    let back = printed.operate(peers, "config rollback", &["1", "--yes"]);
     assert_eq!((&back["version"], &back["differences"][0]["to"]), (&3.into(), &"100".into()));
     assert_eq!(printed.operate(peers, "config show", &[])["version"], 3);
     assert_eq!(printed.operate(peers, "config history", &[])["versions"].as_array().map(Vec::len), Some(3));
@@ -263,7 +266,7 @@ fn of_members(printed: &mut Printed, peers: &mut Peers) {
     let list = printed.operate(peers, "peers list", &[]);
     let listed = list["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == name).unwrap();
     let address = listed["peer_address"].as_str().unwrap().to_owned();
-    printed.operate(peers, "peers remove", &[name]);
+    printed.operate(peers, "peers remove", &[name, "--yes"]);
     eventually("the removed peer reports that it is ineligible", || {
         let status = peers.status(removed, &[]);
         let output = leaseway(&["status", "--here", "-o", "json", "--server", &peers.grpc(removed).to_string()]);

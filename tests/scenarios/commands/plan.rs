@@ -120,7 +120,7 @@ fn clients_of_a_tree_get_the_planned_capacity() {
             (clients == 10.0 && close(holders(&root, "wants").values().sum(), all)).then_some(())
         });
         let predicted = predicted(&root, &file);
-        root.operated(root.master(), &["config", "apply", file.path()]);
+        root.operated(root.master(), &["config", "apply", file.path(), "--yes"]);
         let mut last = BTreeMap::new();
         let reached = catch_unwind(AssertUnwindSafe(|| {
             eventually("each client has the planned capacity", || {

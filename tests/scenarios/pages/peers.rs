@@ -63,7 +63,7 @@ fn an_open_page_follows_changes_of_mastership() {
     assert!(!notice.contains(&link(&peers, first)), "{notice}");
     // Without a majority there is no master. The last peer must not name the dead master.
     peers.kill(second);
-    let notice = until(&mut of_last, "notice", |notice| !notice.contains("The master is"));
+    let notice = until(&mut of_last, "notice", |notice| !notice.contains("href"));
     assert!(notice.contains("does not know the resources") && !notice.contains("href"), "{notice}");
     eventually("the page shows a bad verdict", || {
         let page = http::get(peers.http(last), "/").body;

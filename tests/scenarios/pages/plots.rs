@@ -31,6 +31,10 @@ fn the_next_master_plots_what_the_last_one_sampled() {
             sampled.iter().all(|at| copied.contains(at)).then_some(())
         });
         assert_eq!((times(&peers, *other, "6h").len(), times(&peers, *other, "7d").len()), (1, 1));
+        let page = http::get(peers.http(*other), "/resource?resource=r&span=15m");
+        assert_eq!(page.status, 200, "{page:?}");
+        let master = format!("href=\"//{}/resource?resource=r\"", peers.http(first));
+        assert!(page.body.contains("class=\"line held\" d=\"M") && page.body.contains(&master), "{page:?}");
     }
     peers.kill(first);
     let second = peers.master_but(&[first]);

@@ -3,11 +3,18 @@
 use crate::harness::{doorman::Asks as _, http, server::Server};
 
 #[test]
-fn doormans_paths_and_unknown_ones_redirect_to_pages() {
+fn unknown_paths_are_not_found_and_list_the_pages() {
+    let response = http::get(Server::shared().http(), "/no/such/page?x=1");
+    assert_eq!(response.status, 404, "{response:?}");
+    for text in ["There is no page /no/such/page here", "/resources  Resources", "/metrics", "/readyz"] {
+        assert!(response.body.contains(text), "{text}: {}", response.body);
+    }
+}
+
+#[test]
+fn doormans_paths_redirect_to_pages() {
     for (path, to) in [
-        ("/favicon.ico", "/"),
         ("/debug/status", "/"),
-        ("/no/such/page?x=1", "/"),
         ("/debug/resources", "/resources"),
         ("/debug/resources?resource=a%2Fb%0D", "/resource?resource=a%2Fb%0D"),
     ] {

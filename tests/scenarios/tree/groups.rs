@@ -74,7 +74,7 @@ fn teams_share_as_on_one_server_wherever_their_clients_are() {
     };
     let said = explained(&x, "small/1");
     assert!(said.contains("its group small is due 6 of the 100 that its clients want in the whole tree"), "{said}");
-    assert!(said.contains("a rule limits it to 6"), "{said}");
+    assert!(said.contains("its maximum is 6"), "{said}");
     let said = explained(&x, "a/1");
     assert!(said.contains("of the 300 that its clients want in the whole tree, and 15.2 of 200 here"), "{said}");
     assert!(said.contains("The level that binds is the group a"), "{said}");

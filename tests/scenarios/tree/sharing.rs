@@ -95,7 +95,7 @@ fn a_restarted_leaf_continues_from_its_data_directory() {
 /// Applies a configuration at the root.
 fn apply(root: &Peers, text: &str) {
     let file = ConfigFile::new(text);
-    root.operated(0, &["config", "apply", file.path()]);
+    root.operated(0, &["config", "apply", file.path(), "--yes"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::source::Snapshot;
 use super::view::{Order, View, pressure};
 use leaseway_server::checkup::Severity;
 
-use crate::inspect::status::{capacity, is_unlimited};
+use crate::inspect::status::{capacity, is_overridden, is_unlimited};
 use crate::output::number;
 
 /// A column: heading, width and content.
@@ -173,7 +173,7 @@ fn state(resource: &Resource) -> String {
         format!("learning {} s", resource.learning_ms.div_ceil(1000))
     } else if !resource.unbounded && resource.held > resource.capacity {
         "over capacity".to_owned()
-    } else if resource.overridden.is_some() {
+    } else if is_overridden(resource) {
         "overridden".to_owned()
     } else {
         String::new()

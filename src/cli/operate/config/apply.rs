@@ -15,7 +15,7 @@ use crate::Outcome;
 use crate::connect::block_on;
 use crate::error::CliError;
 use crate::operate::admin::AdminTarget;
-use crate::output::{Output, ask, in_words, note, print, progress};
+use crate::output::{Output, confirm, in_words, note, print, progress};
 
 #[derive(Args)]
 pub(crate) struct Apply {
@@ -36,7 +36,7 @@ pub(crate) struct Apply {
 /// Confirmation by the user.
 #[derive(Args)]
 struct Consent {
-    /// Skip the confirmation, as without a terminal
+    /// Skip the confirmation; required without a terminal and with -o json
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -81,17 +81,17 @@ impl Consent {
     /// At a terminal, shows the effect on clients and asks for confirmation.
     async fn obtain(&self, target: &AdminTarget, output: &Output, new: &NewVersion) -> Outcome {
         if output.is_json() || !io::stdout().is_terminal() {
-            return Ok(());
+            return if self.yes { Ok(()) } else { Err(CliError::NotConfirmed) };
         }
         match plan::ask(target, &new.loaded, &new.source, None, self.shown.holders).await {
             Ok(plan) => plan::print_plan(&plan, self.shown)?,
             Err(error @ CliError::ConfigRefused { .. }) => return Err(error),
             Err(error) => note(format_args!("cannot preview what clients would gain and lose: {}", in_words(&error))),
         }
-        if self.yes || !io::stdin().is_terminal() || ask("apply it? [y/N] ")? {
-            return Ok(());
+        match self.yes {
+            true => Ok(()),
+            false => confirm("apply it? [y/N] "),
         }
-        Err(CliError::Declined)
     }
 }
 

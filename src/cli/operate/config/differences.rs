@@ -88,7 +88,7 @@ fn in_short(template: &Template) -> String {
     let settings = Settings::new(template.settings.kind, template.settings.capacity);
     let usual = Template { settings: settings.into(), description: None, ..template.clone() };
     let shown = fields(template).into_iter().zip(fields(&usual)).filter(|((field, value), (_, usual))| {
-        matches!(*field, "capacity" | "algorithm" | "lease length") || value != usual
+        matches!(*field, "capacity" | "algorithm" | "lease_length") || value != usual
     });
     shown.map(|((field, value), _)| format!("{field} {value}")).collect::<Vec<_>>().join(", ")
 }
@@ -176,10 +176,10 @@ mod tests {
             differences(MYSQL, changed),
             "mysql*: capacity 500 → 400.5\n\
              mysql*: algorithm FAIR_SHARE → PROPORTIONAL_SHARE\n\
-             mysql*: lease length 60 s → 30 s\n\
-             mysql*: refresh interval 5 s → 16 s\n\
-             mysql*: learning mode one lease length → 0 s\n\
-             mysql*: safe capacity an equal share → no limit\n\
+             mysql*: lease_length 60 s → 30 s\n\
+             mysql*: refresh_interval 5 s → 16 s\n\
+             mysql*: learning_mode_duration one lease length → 0 s\n\
+             mysql*: safe_capacity an equal share → no limit\n\
              mysql*: priority ignore → strict\n\
              mysql*: max_priority none → 3\n\
              mysql*: reuse confirmed → prompt\n\
@@ -193,8 +193,8 @@ mod tests {
         let redis = "- {identifier_glob: redis, capacity: 7, safe_capacity: 2, algorithm: {kind: STATIC}}\n";
         assert_eq!(
             differences(&format!("{MYSQL}{STAR}"), &format!("{redis}{STAR}")),
-            "mysql*: removed, had capacity 500, algorithm FAIR_SHARE, lease length 60 s\n\
-             redis: new, with capacity 7, algorithm STATIC, lease length 60 s, safe capacity 2"
+            "mysql*: removed, had capacity 500, algorithm FAIR_SHARE, lease_length 60 s\n\
+             redis: new, with capacity 7, algorithm STATIC, lease_length 60 s, safe_capacity 2"
         );
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     handles::open_resource::Limiter,
     limiter::{Burst, GaugeLimiter, RateLimiter, TryError},
-    session::{Body, GrantedLease, Mode, Pace, Settings, Wire},
+    session::{Body, GrantedLease, Mode, Pace, Settings, StreamReply, Wire},
 };
 
 fn shared() -> Arc<Shared> {
@@ -141,6 +141,35 @@ async fn new_resources_and_changed_wants_are_sent_at_once() {
     assert!(is_woken(&shared).await);
     assert_eq!(asked(&shared.step().outgoing.expect("a request is due"))[0].amount, 200.0);
     shared.demand_changed(&"unknown".into());
+}
+
+/// A request for "r" on a stream: whether it is stated, and its demand.
+fn stated(outgoing: &Outgoing<Wants>) -> Option<Wants> {
+    let Body::Stream(request) = &outgoing.body else { panic!("not on a stream") };
+    request.stated.iter().find(|(_, ask)| &*ask.id == "r").map(|(_, ask)| ask.demand)
+}
+
+fn answer_on_stream(shared: &Shared, number: u64, granted: Vec<(u32, GrantedLease)>) {
+    let reply = StreamReply { granted, left_out: Vec::new(), unix: 0, restart: false };
+    shared.finish_request(|session, now| assert!(session.stream_answered(now, number, reply)), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_message_after_a_cut_reports_what_is_in_use_beyond_the_lease() {
+    let shared = shared();
+    shared.discovered(&"a:1".into(), Vec::new(), Some(1));
+    let (_, gauge) = open_gauge(&shared);
+    let first = shared.step().outgoing.expect("something to send");
+    answer_on_stream(&shared, first.number, vec![(0, given("r", 4.0))]);
+    pass(5_000).await;
+    let renewal = shared.step().outgoing.expect("a renewal is due");
+    assert_eq!(stated(&renewal), None, "nothing has changed");
+    let _permits = gauge.try_acquire(4).expect("the lease allows it");
+    let cut = GrantedLease { token: Some(2), ..given("r", 1.0) };
+    answer_on_stream(&shared, renewal.number, vec![(0, cut)]);
+    pass(150).await;
+    let next = shared.step().outgoing.expect("the cut is confirmed at once");
+    assert_eq!(stated(&next).map(|demand| demand.outstanding), Some(4.0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -192,8 +192,7 @@ impl Groups {
     }
 
     pub(super) fn leave_as_node(&mut self, slot: u32) {
-        let groups: Vec<u32> =
-            self.nodes.get(&slot).into_iter().flat_map(|parts| &parts.0).map(|part| part.group).collect();
+        let groups: Vec<u32> = self.groups_of_node(slot).collect();
         groups.into_iter().for_each(|group| self.remove_member(group));
     }
 
@@ -244,6 +243,11 @@ impl Groups {
         changed.iter().for_each(|(group, _, new)| self.change_in(*group, slot, (0, &[]), *new));
         self.nodes.insert(slot, parts);
         false
+    }
+
+    /// The groups that a child node has claims in.
+    pub(super) fn groups_of_node(&self, slot: u32) -> impl Iterator<Item = u32> {
+        self.nodes.get(&slot).into_iter().flat_map(|parts| &parts.0).map(|part| part.group)
     }
 
     /// The number of groups that a child node has reported claims in; zero for other holders.

@@ -136,6 +136,17 @@ fn dues(groups: &Groups, case: &Case) -> Vec<Amount> {
 proptest! {
     #![proptest_config(cases(10_000))]
 
+    /// Rules that change in place divide as if they had been there from the beginning.
+    #[test]
+    fn changed_rules_divide_like_new_ones(case in case(), rules in proptest::collection::vec(drawn_rule("[a-d*](/[a-d])?".prop_map(|rule| rule)), 0..8)) {
+        let other = Case { groups: rules, ..case.clone() };
+        let mut groups = divided(&other);
+        let settings = settings(&case);
+        prop_assume!(groups.fit(&settings));
+        groups.set_rules(settings.groups.as_ref().expect("there are groups"));
+        prop_assert_eq!(dues(&groups, &case), dues(&divided(&case), &case));
+    }
+
     /// Equal up to the last digits of the capacity: each level rounds a few times.
     #[test]
     fn nested_groups_agree_with_exact_fractions(case in case()) {

@@ -12,7 +12,7 @@ use crate::{
 /// A field with different values in two settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldChange {
-    /// The name in configuration files, or a phrase if there is no such name.
+    /// The name in configuration files.
     pub field: &'static str,
     pub from: String,
     pub to: String,
@@ -49,10 +49,10 @@ impl Settings {
         let general = vec![
             ("capacity", if is_unlimited { "unlimited".to_owned() } else { amount(*capacity) }),
             ("algorithm", kind.name().to_owned()),
-            ("lease length", seconds(*lease)),
-            ("refresh interval", seconds(*refresh)),
-            ("learning mode", learning.map_or_else(|| "one lease length".to_owned(), seconds)),
-            ("safe capacity", safe(*safe_capacity)),
+            ("lease_length", seconds(*lease)),
+            ("refresh_interval", seconds(*refresh)),
+            ("learning_mode_duration", learning.map_or_else(|| "one lease length".to_owned(), seconds)),
+            ("safe_capacity", safe(*safe_capacity)),
             ("priority", priority.name().to_owned()),
             ("reserve", readable(*reserve)),
             ("max_priority", max_priority.map_or_else(|| "none".to_owned(), |highest| highest.to_string())),

@@ -12,7 +12,7 @@ use crate::{
     lease::ledger::{BUCKET_MS, Holder},
     policy::{client_rules::ClientRule, settings::AlgorithmKind},
     pool::PoolState,
-    resource::{HolderReport, Overridden, Resource, report::holder_report},
+    resource::{HolderReport, Overridden, OverriddenGroup, Resource, report::holder_report},
     types::{Amount, HolderKind, Millis, Sum},
 };
 
@@ -42,6 +42,8 @@ pub struct Explanation {
     pub latest: Option<Millis>,
     /// An operator's override of the template's capacity.
     pub overridden: Option<Overridden>,
+    /// Overrides of the groups that it is in; of a child node, those that have clients there.
+    pub overridden_groups: Vec<OverriddenGroup>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -200,9 +202,24 @@ pub fn explain(resource: &Resource, now: Millis, kind: HolderKind, id: &str) -> 
     let latest = latest(&blocks);
     let asks = asks(resource.book.ledger().holder(slot));
     let overridden = resource.overridden();
+    let mut overridden_groups = resource.overridden_groups();
+    overridden_groups.retain(|overridden| resource.allocation.is_in_group(slot, &overridden.group));
     let client = client_rule(resource, slot).cloned();
     let group = if rule.is_shared() { resource.allocation.group_limit(slot) } else { None };
-    Some(Explanation { holder, at: now, capacity, free, rule, group, client, blocks, asks, latest, overridden })
+    Some(Explanation {
+        holder,
+        at: now,
+        capacity,
+        free,
+        rule,
+        group,
+        client,
+        blocks,
+        asks,
+        latest,
+        overridden,
+        overridden_groups,
+    })
 }
 
 /// When the holder should ask again; `None` if it has not asked this master.

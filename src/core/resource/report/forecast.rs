@@ -157,6 +157,7 @@ impl Forecast {
             seed: of.seed,
         });
         resource.capacity_inputs = of.capacity_inputs.clone();
+        resource.group_overrides = of.group_overrides.clone();
         resource.configure(settings);
         let learning = of.is_learning(now).then_some(of.book.learning_until());
         Some(Forecast {

@@ -5,17 +5,21 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     lease::promises::Inherited,
-    policy::overrides::{Load, Override},
+    policy::overrides::{Load, Override, OverrideTarget, OverrideValue, ResourceOverrides},
     resource::LoadReport,
 };
 
-fn set(capacity: Load, above: bool) -> Option<Arc<Override>> {
-    let (pattern, by, why) = ("*".into(), "ada".into(), "a test".into());
-    Some(Arc::new(Override { pattern, capacity, above, ends: Millis(600_000), by, why }))
+pub(crate) fn set(group: Option<&str>, value: OverrideValue) -> Arc<Override> {
+    let target = OverrideTarget { pattern: "*".into(), group: group.map(Into::into) };
+    Arc::new(Override { target, value, ends: Millis(600_000), by: "ada".into(), why: "a test".into() })
+}
+
+fn capacity(load: Load, above: bool) -> Option<Arc<Override>> {
+    Some(set(None, OverrideValue::Capacity { load, above }))
 }
 
 fn half() -> Option<Arc<Override>> {
-    set(Load::Factor(0.5), false)
+    capacity(Load::Factor(0.5), false)
 }
 
 fn amount(amount: f64) -> Load {
@@ -23,8 +27,8 @@ fn amount(amount: f64) -> Load {
 }
 
 impl Server {
-    fn overrides(&mut self, overridden: Option<Arc<Override>>) -> f64 {
-        self.resource.set_override(self.now, overridden);
+    fn overrides(&mut self, capacity: Option<Arc<Override>>) -> f64 {
+        self.resource.set_overrides(self.now, ResourceOverrides { capacity, ..ResourceOverrides::default() });
         self.capacity()
     }
 
@@ -70,8 +74,8 @@ fn factor_follows_the_template() {
 #[test]
 fn override_raises_only_with_above() {
     let mut server = Server::new(fair(100.0));
-    assert_eq!(server.overrides(set(amount(150.0), false)), 100.0);
-    assert_eq!(server.overrides(set(amount(150.0), true)), 150.0);
+    assert_eq!(server.overrides(capacity(amount(150.0), false)), 100.0);
+    assert_eq!(server.overrides(capacity(amount(150.0), true)), 150.0);
     server.change(|settings| settings.capacity = Amount::clamped(200.0));
     assert_eq!(server.capacity(), 150.0, "the override applies even if the template has risen");
 }
@@ -99,8 +103,8 @@ fn override_below_a_parent_only_lowers() {
     assert_eq!((server.capacity(), server.asks("a", 1000.0)), (50.0, 50.0));
     server.supply(60.0, Millis(600_000));
     assert_eq!(server.capacity(), 30.0);
-    assert_eq!(server.overrides(set(amount(1000.0), true)), 60.0);
-    assert_eq!(server.overrides(set(amount(20.0), true)), 20.0);
+    assert_eq!(server.overrides(capacity(amount(1000.0), true)), 60.0);
+    assert_eq!(server.overrides(capacity(amount(20.0), true)), 20.0);
     server.supply(60.0, Millis(1_000));
     server.pass(2_000);
     server.resource.tick(server.now);
@@ -127,6 +131,6 @@ fn learning_master_counts_a_raised_capacity_as_lent() {
         inherited: Some(inherited),
         ..options(fair(100.0))
     });
-    assert_eq!(server.overrides(set(amount(150.0), true)), 150.0);
+    assert_eq!(server.overrides(capacity(amount(150.0), true)), 150.0);
     assert_eq!(server.held(), 150.0);
 }

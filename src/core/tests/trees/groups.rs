@@ -10,8 +10,12 @@ use crate::{
             settings_with,
         },
     },
-    policy::groups::{GroupSettings, OTHER_GROUP},
-    resource::report::resource_report,
+    policy::{
+        groups::{GroupSettings, OTHER_GROUP},
+        overrides::{GroupChange, OverrideValue, ResourceOverrides},
+    },
+    resource::report::{explain::explain, resource_report},
+    tests::rules::overrides::set,
 };
 
 /// The nodes: the root, two regions and three leaves. Each has clients.
@@ -194,4 +198,38 @@ fn several_groups_of_a_node_may_be_one_group_of_its_parent() {
     assert_eq!(wants(&groups), [151.0, 37.0]);
     let (parts, groups) = asks(Vec::new());
     assert_eq!((parts.len(), groups.len()), (0, 1), "a report without groups counts in (other)");
+}
+
+/// An override at the root binds the clients of a group at all nodes; its maximum is no more than that of a rule.
+#[test]
+fn an_override_at_the_root_binds_a_group_at_all_nodes() {
+    let clients = vec![("a", 100.0), ("a", 100.0), ("b", 100.0), ("b", 100.0)];
+    let case = one_level(100.0, Vec::new(), clients);
+    let mut tree = tree(&case, &[3, 5, 4, 0]);
+    tree.settle_down();
+    let near = |tree: &mut Tree, expected: [f64; 4]| {
+        let leases = tree.leases();
+        let is_near = leases.iter().zip(&expected).all(|(lease, expected)| (lease - expected).abs() < 1e-4);
+        assert!(is_near, "{leases:?}, expected {expected:?}");
+    };
+    near(&mut tree, [25.0; 4]);
+    let change = GroupChange { maximum: Some(Amount::clamped(20.0)), ..GroupChange::default() };
+    let groups = vec![set(Some("a"), OverrideValue::Group(change))];
+    let now = tree.now;
+    tree.root.resource.set_overrides(now, ResourceOverrides { capacity: None, groups: groups.clone() });
+    // At a child node it has no effect: the root divides.
+    tree.root.nodes[0].resource.set_overrides(now, ResourceOverrides { capacity: None, groups });
+    tree.settle_down();
+    near(&mut tree, [10.0, 10.0, 40.0, 40.0]);
+    // What others leave at a leaf is not for a group with a maximum.
+    let leaf = &mut tree.root.nodes[0].nodes[0];
+    let said =
+        explain(&leaf.resource, tree.now, HolderKind::Client, "a/0").expect("a known holder").sentences().join("\n");
+    assert!(said.contains("its group a is due 20 of the 200") && said.contains("its maximum is 20"), "{said}");
+    let said =
+        explain(&tree.root.resource, tree.now, HolderKind::Node, "node-1").expect("a node").sentences().join("\n");
+    assert!(said.contains("The group a has a maximum of 20 in place of none: ada has overridden"), "{said}");
+    tree.root.resource.set_overrides(tree.now, ResourceOverrides::default());
+    tree.settle_down();
+    near(&mut tree, [25.0; 4]);
 }

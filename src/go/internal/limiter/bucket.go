@@ -248,6 +248,20 @@ func (b *bucket) ceiling() uint128 { return max128(b.depth, b.saving) }
 // room returns the distance of credit from its maximum.
 func (b *bucket) room() uint128 { return b.ceiling().sub(b.credit).add(b.debt) }
 
+func (b *bucket) check(now time.Duration, reserved, n uint64) (bool, time.Duration) {
+	b.settle(now)
+	all := saturatingAdd(reserved, n)
+	price := units(all)
+	if b.isUnlimited() || !b.rate.isZero() && !b.credit.less(price) {
+		return true, 0
+	}
+	if reserved > 0 && b.ceiling().less(price) {
+		// Credit beyond the ceiling is dropped, so the reserved permits have to be taken first.
+		return false, Unknown
+	}
+	return false, b.readyIn(now, all)
+}
+
 func (b *bucket) take(now time.Duration, n uint64) bool {
 	b.settle(now)
 	if b.isUnlimited() {

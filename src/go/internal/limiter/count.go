@@ -29,6 +29,10 @@ func (c *count) setCapacity(_ time.Duration, capacity float64) { c.capacity = ca
 
 func (c *count) inUse() uint64 { return c.used }
 
+func (c *count) check(_ time.Duration, reserved, n uint64) (bool, time.Duration) {
+	return saturatingAdd(saturatingAdd(c.used, reserved), n) <= c.whole(), Unknown
+}
+
 func (c *count) take(_ time.Duration, n uint64) bool {
 	if whole := c.whole(); n > whole || c.used > whole-n {
 		return false

@@ -1,6 +1,9 @@
 package limiter
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Promise is a number of permits that were taken for a waiter or a reservation, and may come back.
 type Promise struct {
@@ -25,6 +28,9 @@ type meter interface {
 	setCapacity(now time.Duration, capacity float64)
 	// inUse returns the permits in use that will be returned; 0 for a rate.
 	inUse() uint64
+	// check returns whether n permits are available beyond reserved ones. If not, it returns the time until they are, or
+	// Unknown if that does not depend on time alone. It takes nothing.
+	check(now time.Duration, reserved, n uint64) (ok bool, readyIn time.Duration)
 	// take takes n permits, or none.
 	take(now time.Duration, n uint64) bool
 	// readyIn returns the time until n permits are available, if nothing else is taken.
@@ -45,4 +51,12 @@ type meter interface {
 	taken() uint64
 	// owed returns the debt in permits. No caller is admitted before it is paid.
 	owed(now time.Duration) uint64
+}
+
+// saturatingAdd returns a + b, or the largest number if that is larger.
+func saturatingAdd(a, b uint64) uint64 {
+	if sum := a + b; sum >= a {
+		return sum
+	}
+	return math.MaxUint64
 }

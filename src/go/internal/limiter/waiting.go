@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,9 +26,14 @@ func (e *DebtExceededError) Error() string {
 // maxTimer is the longest timer. At its end the head of the queue is checked again.
 const maxTimer = time.Hour
 
+// created is the number of queues created so far.
+var created atomic.Uint64
+
 // queue adds a lock, a clock and a timer to a semaphore. The timer runs only while callers wait for time to pass.
 type queue struct {
-	mu sync.Mutex
+	// rank is the place in the order in which several queues are locked.
+	rank uint64
+	mu   sync.Mutex
 	semaphore
 	start time.Time
 	timer *time.Timer
@@ -37,6 +43,7 @@ type queue struct {
 
 func (q *queue) init(start time.Time, meter meter, onPressure func()) {
 	q.semaphore = newSemaphore(meter, onPressure)
+	q.rank = created.Add(1)
 	q.start = start
 	q.armed = never
 }
@@ -52,12 +59,22 @@ func (q *queue) lock() time.Duration {
 	return now
 }
 
-// unlock ends a use of the semaphore that may have changed when its head is due.
+// unlock ends a use of the semaphore that may have changed when its head is due. No other queue may be locked.
 func (q *queue) unlock() {
+	if tickets := q.unlockOnly(); tickets != nil {
+		advanceAll(tickets)
+	}
+}
+
+// unlockOnly is as unlock, but returns the tickets to advance when no queue is locked.
+func (q *queue) unlockOnly() []*ticket {
 	if at := q.wake(); at != q.armed {
 		q.arm(at)
 	}
+	tickets := q.advanced
+	q.advanced = nil
 	q.mu.Unlock()
+	return tickets
 }
 
 func (q *queue) arm(at time.Duration) {
@@ -78,10 +95,7 @@ func (q *queue) arm(at time.Duration) {
 func (q *queue) fire() {
 	q.lock()
 	q.armed = never
-	if at := q.wake(); at != never {
-		q.arm(at)
-	}
-	q.mu.Unlock()
+	q.unlock()
 }
 
 // wait waits for n permits. Like the end of the context, the closing of gone ends it, but without an error: then admitted
@@ -220,9 +234,14 @@ func (r *Rate) Reserve(ctx context.Context, n uint64) (Promise, error) {
 	if _, err := r.wait(ctx, n, nil); err != nil {
 		return Promise{}, err
 	}
+	return r.promiseTaken(n), nil
+}
+
+// promiseTaken turns n permits that were just taken into a promise.
+func (r *Rate) promiseTaken(n uint64) Promise {
 	r.lock()
 	defer r.unlock()
-	return r.bucket.promise(n), nil
+	return r.bucket.promise(n)
 }
 
 // Settle ends a promise: it returns unused permits, and charges usage beyond it.
@@ -282,10 +301,11 @@ func (r *Rate) Debt() uint64 {
 func (r *Rate) Available() uint64 {
 	now := r.lock()
 	defer r.unlock()
-	if r.head != nil {
+	if r.frontier != nil {
 		return 0
 	}
-	return r.bucket.available(now)
+	available := r.bucket.available(now)
+	return available - min(r.reserved, available)
 }
 
 // Standing returns the current state.
@@ -302,7 +322,7 @@ func (r *Rate) ReadyIn(n uint64) time.Duration {
 	if r.bucket.isUnlimited() {
 		return 0
 	}
-	return r.bucket.readyIn(now, r.waiting+n)
+	return r.bucket.readyIn(now, r.waiting+r.reserved+n)
 }
 
 // Sample returns a reading for an estimate of demand.

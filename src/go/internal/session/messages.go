@@ -27,7 +27,14 @@ func (w *Wants) isUrgent(asked *Wants) bool {
 
 func changed(is, was float64) bool { return math.Abs(is-was) > was*changeThreshold }
 
-// Outgoing is a request to send. Exactly one of Asks and Releases is not empty.
+// isSame returns whether a renewal stands for a request with this demand. What is outstanding or was used is reported with
+// each request.
+func (w *Wants) isSame(asked *Wants) bool {
+	return w.Amount == asked.Amount && w.Priority == asked.Priority &&
+		w.Outstanding == 0 && asked.Outstanding == 0 && w.Usage == nil && asked.Usage == nil
+}
+
+// Outgoing is a request to send. Exactly one of Asks, Releases and Stream is set.
 type Outgoing struct {
 	// Number identifies the request when its outcome is reported.
 	Number uint64
@@ -37,6 +44,8 @@ type Outgoing struct {
 	Deadline time.Duration
 	Asks     []Ask
 	Releases []Release
+	// Stream is a message on a stream of renewals.
+	Stream *StreamRequest
 }
 
 // Ask is one resource of a request for capacity.

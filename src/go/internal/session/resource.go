@@ -9,6 +9,12 @@ type resource struct {
 	// asked is the demand in the last request.
 	asked *Wants
 	lease *Lease
+	// length is the length of the lease, counted from when its request was sent.
+	length time.Duration
+	// place is its place on a stream of renewals, and renewedBy is the request in flight that renews the lease by its index
+	// there; 0 if there is none.
+	place     place
+	renewedBy uint64
 	// namedUntil is the expiry of the lease that the last request named, or Never if it named none.
 	namedUntil time.Duration
 	safe       float64

@@ -95,14 +95,30 @@ func (s *Session) DueResources(now time.Duration) []string {
 	if s.firstDueTime() > now {
 		return nil
 	}
+	if s.usesStream(now) {
+		var ids []string
+		for id, entry := range s.entries {
+			if entry.joins(now) {
+				ids = append(ids, id)
+			}
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	until := after(now, s.pace.Ahead)
+	return s.earliest(func(entry *resource) bool { return entry.due <= until && entry.notBefore <= now })
+}
+
+// earliest returns the chosen resources in ascending order: at most as many as fit into a request, those first that are
+// due first.
+func (s *Session) earliest(isChosen func(*resource) bool) []string {
 	type dueResource struct {
 		due time.Duration
 		id  string
 	}
-	until := after(now, s.pace.Ahead)
 	var order []dueResource
 	for id, entry := range s.entries {
-		if entry.due <= until && entry.notBefore <= now {
+		if isChosen(entry) {
 			order = append(order, dueResource{entry.due, id})
 		}
 	}

@@ -76,6 +76,7 @@ type Session struct {
 	pauseUntil time.Duration
 	lastSent   time.Duration
 	hasSent    bool
+	stream     renewalStream
 }
 
 type inFlight struct {
@@ -85,6 +86,9 @@ type inFlight struct {
 	// ids is sorted.
 	ids      []string
 	releases bool
+	// isStream says that it is a message on a stream of renewals. renewed has the resources that it renews.
+	isStream bool
+	renewed  []string
 }
 
 func (f *inFlight) concerns(id string) bool {
@@ -103,6 +107,7 @@ func New(settings Settings) *Session {
 		entries:             map[string]*resource{},
 		unreported:          map[string]struct{}{},
 		leaving:             map[string]*resource{},
+		stream:              renewalStream{offers: map[string]int{}},
 	}
 }
 
@@ -208,11 +213,19 @@ func (s *Session) Poll(now time.Duration) *Outgoing {
 		out.Releases = s.releases(now)
 	}
 	flight := &inFlight{sent: now, deadline: out.Deadline, releases: len(out.Releases) > 0}
-	if flight.releases {
+	switch {
+	case flight.releases:
 		for _, release := range out.Releases {
 			flight.ids = append(flight.ids, release.ID)
 		}
-	} else {
+	case s.usesStream(now):
+		flight.isStream = true
+		if out.Stream = s.streamRequest(now, s.number+1, flight); out.Stream == nil {
+			return nil
+		}
+	default:
+		// On another stream everything has to be stated again.
+		s.stream.open = nil
 		out.Asks = s.asks(now)
 		if len(out.Asks) == 0 {
 			return nil
@@ -254,16 +267,8 @@ func (s *Session) Answered(now time.Duration, number uint64, given []Given) bool
 		}
 	}
 	for _, id := range flight.ids {
-		entry := s.entries[id]
-		if entry == nil || entry.due != notBeforeAnswer {
-			continue
-		}
-		// Left out of the answer: too soon, or refused. The lease stays unchanged.
-		wait := max(s.pace.RefreshMin, minRequestGap)
-		if entry.lease != nil {
-			wait = s.pace.refresh(entry.lease.Refresh, since(entry.lease.End, now), s.rng)
-		}
-		s.schedule(entry, after(now, wait))
+		// Left out of the answer: too soon, or refused.
+		s.keepLease(now, id)
 	}
 	return true
 }
@@ -276,7 +281,7 @@ func (s *Session) Redirected(now time.Duration, number uint64, master string) bo
 		return false
 	}
 	if master != "" && s.route.redirected(master) {
-		s.retryNow(flight, now)
+		s.retryStream(flight, now)
 		return true
 	}
 	longest := s.pace.BackoffMax
@@ -394,6 +399,7 @@ func (s *Session) requestFailed(now time.Duration, flight *inFlight, longest tim
 	s.route.failed()
 	longest = min(longest, s.longestRetry())
 	s.pauseUntil = after(now, s.pace.backoff(s.failures, longest, since(now, flight.sent), s.rng))
+	s.streamFailed(now, flight)
 	if flight.releases {
 		// Retried until the leases expire.
 		s.releaseFailed = true
@@ -436,30 +442,36 @@ func (s *Session) asks(now time.Duration) []Ask {
 	ids := s.DueResources(now)
 	asks := make([]Ask, len(ids))
 	for i, id := range ids {
-		entry := s.entries[id]
-		demand := entry.demand
-		entry.asked = &demand
-		s.firstDue.remove(entry.due)
-		entry.due = notBeforeAnswer
-		ask := Ask{ID: id, Demand: demand, Has: entry.liveLease(now)}
-		entry.namedUntil = Never
-		switch {
-		case ask.Has != nil:
-			entry.namedUntil = ask.Has.End
-		case entry.lease != nil && entry.lease.Token != 0:
-			ask.Had = entry.lease
-		}
-		asks[i] = ask
+		asks[i] = s.ask(id, now)
 	}
 	return asks
 }
 
-func (s *Session) storeLease(now, sent time.Duration, given *Given) {
+// ask asks for one resource: it is due again with the answer.
+func (s *Session) ask(id string, now time.Duration) Ask {
+	entry := s.entries[id]
+	demand := entry.demand
+	entry.asked = &demand
+	s.firstDue.remove(entry.due)
+	entry.due = notBeforeAnswer
+	ask := Ask{ID: id, Demand: demand, Has: entry.liveLease(now)}
+	entry.namedUntil = Never
+	switch {
+	case ask.Has != nil:
+		entry.namedUntil = ask.Has.End
+	case entry.lease != nil && entry.lease.Token != 0:
+		ask.Had = entry.lease
+	}
+	return ask
+}
+
+// storeLease returns whether the lease was taken.
+func (s *Session) storeLease(now, sent time.Duration, given *Given) bool {
 	entry := s.entries[given.ID]
 	isWanted := entry != nil
 	if !isWanted {
 		if entry = s.leaving[given.ID]; entry == nil {
-			return
+			return false
 		}
 	}
 	schedule := func(at time.Duration) {
@@ -472,7 +484,7 @@ func (s *Session) storeLease(now, sent time.Duration, given *Given) {
 		// A new master may have counted the named lease as live although its capacity belongs to another client by now.
 		// The next request names the lease as expired, so its answer counts whenever it arrives.
 		schedule(s.earliestRequest(now))
-		return
+		return false
 	}
 	lease := &Lease{
 		Capacity: granted(given.Wire.Capacity),
@@ -502,8 +514,10 @@ func (s *Session) storeLease(now, sent time.Duration, given *Given) {
 	}
 	// A new value, because requests in flight refer to the one before.
 	entry.lease = lease
+	entry.length = given.Length
 	if given.HasSafe {
 		entry.safe, entry.hasSafe = given.Safe, true
 	}
 	entry.failed = false
+	return true
 }

@@ -104,6 +104,7 @@ const (
 	releaseCapacity = "/doorman.Capacity/ReleaseCapacity"
 	discovery       = "/doorman.Capacity/Discovery"
 	watch           = "/leaseway.push.v1.Push/Watch"
+	renew           = "/leaseway.session.v1.Session/Renew"
 )
 
 // GetCapacity asks for leases.
@@ -118,13 +119,14 @@ func (c *Conn) ReleaseCapacity(ctx context.Context, request *wire.ReleaseCapacit
 	return response, c.grpc.Invoke(ctx, releaseCapacity, request, response)
 }
 
-// Peers returns the servers of the node. There are none if it has a single server, or speaks only the original protocol.
-func (c *Conn) Peers(ctx context.Context) ([]string, error) {
+// Discover returns the servers of the node, and whether this one accepts streams of renewals. There are no servers if the
+// node has a single one, or speaks only the original protocol.
+func (c *Conn) Discover(ctx context.Context) (servers []string, renewsByStream bool, err error) {
 	response := new(wire.DiscoveryResponse)
 	if err := c.grpc.Invoke(ctx, discovery, &wire.DiscoveryRequest{}, response); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return peers(response), nil
+	return peers(response), response.GetRenewsByStream(), nil
 }
 
 // peers returns the peers in an answer, without malformed addresses.

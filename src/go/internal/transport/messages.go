@@ -23,25 +23,28 @@ func AskRequest(client string, asks []session.Ask) *wire.GetCapacityRequest {
 	// See the rule of the session for late answers.
 	request := &wire.GetCapacityRequest{ClientId: proto.String(client), DropsLate: proto.Bool(true)}
 	for i := range asks {
-		ask := &asks[i]
-		resource := &wire.ResourceRequest{
-			ResourceId:  proto.String(ask.ID),
-			Priority:    proto.Int64(ask.Demand.Priority),
-			Has:         echo(ask.Has),
-			Had:         echo(ask.Had),
-			Wants:       proto.Float64(ask.Demand.Amount),
-			Outstanding: beyondLease(ask.Demand.Outstanding, ask.Has),
-		}
-		if usage := ask.Demand.Usage; usage != nil {
-			resource.Usage = &wire.Usage{
-				RechargingFraction: proto.Float64(usage.Recharging),
-				RequestCost:        proto.Float64(float64(usage.Units)),
-				IntervalMs:         proto.Int64(usage.Interval.Milliseconds()),
-			}
-		}
-		request.Resource = append(request.Resource, resource)
+		request.Resource = append(request.Resource, resourceRequest(&asks[i]))
 	}
 	return request
+}
+
+func resourceRequest(ask *session.Ask) *wire.ResourceRequest {
+	resource := &wire.ResourceRequest{
+		ResourceId:  proto.String(ask.ID),
+		Priority:    proto.Int64(ask.Demand.Priority),
+		Has:         echo(ask.Has),
+		Had:         echo(ask.Had),
+		Wants:       proto.Float64(ask.Demand.Amount),
+		Outstanding: beyondLease(ask.Demand.Outstanding, ask.Has),
+	}
+	if usage := ask.Demand.Usage; usage != nil {
+		resource.Usage = &wire.Usage{
+			RechargingFraction: proto.Float64(usage.Recharging),
+			RequestCost:        proto.Float64(float64(usage.Units)),
+			IntervalMs:         proto.Int64(usage.Interval.Milliseconds()),
+		}
+	}
+	return resource
 }
 
 // beyondLease returns the amount in use beyond the echoed lease, which is what the protocol has. The maximum amount
@@ -90,6 +93,9 @@ type Answer struct {
 	Redirect bool
 	Master   string
 	Given    []session.Given
+	// Renewed is the answer on a stream of renewals, or nil. resources has the answered resources, by index.
+	Renewed   *session.StreamReply
+	resources map[uint32]*wire.ResourceResponse
 	// Malformed names the resources of malformed leases.
 	Malformed []string
 	// Pools has the states of the answered resources that are pools.
@@ -124,17 +130,21 @@ func ReadAnswer(asked int, response *wire.GetCapacityResponse, sent time.Time) (
 			continue
 		}
 		answer.Given = append(answer.Given, given)
-		if pool := resource.GetPool(); pool != nil {
-			answer.Pools[id] = readPool(pool)
-		}
-		if resource.Priority != nil {
-			answer.Priorities[id] = resource.GetPriority()
-		}
+		answer.readStates(id, resource)
 	}
 	if problem != nil && asked > len(response.GetResponse()) {
 		answer.LeftOut, answer.Why = asked-len(response.GetResponse()), problem.GetMessage()
 	}
 	return answer, nil
+}
+
+func (a *Answer) readStates(id string, resource *wire.ResourceResponse) {
+	if pool := resource.GetPool(); pool != nil {
+		a.Pools[id] = readPool(pool)
+	}
+	if resource.Priority != nil {
+		a.Priorities[id] = resource.GetPriority()
+	}
 }
 
 // ReadReleased reads the answer to a release.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    policy::overrides::Load,
+    policy::overrides::{GroupChange, Load, OverrideTarget, OverrideValue},
     pool::{Assigned, NotedBalance, NotedCost, PoolClock, PoolNotes},
     types::{Amount, ClusterTime, HolderKind, Millis, Token},
 };
@@ -23,13 +23,16 @@ fn state() -> State {
     let mut state = State::default();
     let term = state.begin_term();
     let set = KeptOverride {
-        capacity: Load::Factor(0.5),
-        above: false,
+        value: OverrideValue::Capacity { load: Load::Factor(0.5), above: false },
         from_unix_ms: 1,
         until_unix_ms: 90_000,
         by: "ada".into(),
         why: "a replica \"is\" down\n".into(),
     };
+    let change = GroupChange { maximum: Some(Amount::clamped(40.0)), ..GroupChange::default() };
+    let of_group = KeptOverride { value: OverrideValue::Group(change), ..set.clone() };
+    let target = |pattern: &str| OverrideTarget { pattern: pattern.into(), group: None };
+    let group = OverrideTarget { group: Some("team/search".into()), ..target("api") };
     let over = KeptOverride { from_unix_ms: 0, until_unix_ms: 20_000, ..set.clone() };
     let cost = NotedCost {
         capacity: Amount::clamped(0.1),
@@ -60,8 +63,9 @@ fn state() -> State {
         set_text("second"),
         Command::Limits(limits),
         Command::Declare { name: "rls/shop".into(), declaration: Some(declaration) },
-        Command::Override { pattern: "old".into(), set: Some(Box::new(over)) },
-        Command::Override { pattern: "db*".into(), set: Some(Box::new(set)) },
+        Command::Override { target: target("old"), set: Some(Box::new(over)) },
+        Command::Override { target: target("db*"), set: Some(Box::new(set)) },
+        Command::Override { target: group, set: Some(Box::new(of_group)) },
         Command::Load { resource: "p".into(), load: Some(Load::Capacity(Amount::clamped(3.0))) },
         assigned("x", 2.0),
         node,
@@ -99,8 +103,9 @@ fn a_backup_restores_the_state_except_promises_and_begins_a_learning_period() {
         (&record.assignments, &record.loads, &record.pools, &record.limits, &record.declarations),
         (&before.assignments, &before.loads, &before.pools, &before.limits, &before.declarations)
     );
-    let overrides: Vec<_> = after.overrides().iter().map(|(pattern, one)| (&**pattern, one.until_unix_ms)).collect();
-    assert_eq!(overrides, [("db*", 90_000)], "the other override had ended when the backup was made");
+    let overrides: Vec<_> =
+        after.overrides().iter().map(|(target, one)| (&*target.pattern, one.until_unix_ms)).collect();
+    assert_eq!(overrides, [("db*", 90_000), ("api", 90_000)], "the other override had ended when the backup was made");
     let configuration = after.configuration().expect("it had one");
     assert_eq!((&*configuration.text, configuration.version), ("second", 2));
     assert_eq!((after.listen_until(), after.listens_whole()), (Some(ClusterTime(61_000)), true));

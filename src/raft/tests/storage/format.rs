@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::{
     lease::promises::{Changes, Part, Promises},
-    policy::overrides::Load,
+    policy::overrides::{GroupChange, Load, OverrideTarget, OverrideValue},
     pool::{Assigned, NotedBalance, NotedCost, PoolClock, PoolNotes},
     types::{Amount, Claim, ClusterTime, Epoch, HolderKind, Millis, Token},
 };
@@ -97,18 +97,23 @@ fn totals() -> Vec<Command> {
 
 fn overrides() -> Vec<Command> {
     let set = KeptOverride {
-        capacity: Load::Factor(0.5),
-        above: true,
+        value: OverrideValue::Capacity { load: Load::Factor(0.5), above: true },
         from_unix_ms: 1_700_000_000_000,
         until_unix_ms: 1_700_000_600_000,
         by: "ada".into(),
         why: "a test".into(),
     };
-    let amount = KeptOverride { capacity: Load::Capacity(Amount::clamped(7.5)), above: false, ..set.clone() };
+    let with = |value| Some(Box::new(KeptOverride { value, ..set.clone() }));
+    let amount = with(OverrideValue::Capacity { load: Load::Capacity(Amount::clamped(7.5)), above: false });
+    let (minimum, maximum) = (Some(Amount::clamped(2.5)), Some(Amount::clamped(40.0)));
+    let of_group = with(OverrideValue::Group(GroupChange { weight: Some(3), minimum, maximum }));
+    let target = |pattern: &str| OverrideTarget { pattern: pattern.into(), group: None };
+    let group = OverrideTarget { group: Some("team/search".into()), ..target("db*") };
     vec![
-        Command::Override { pattern: "db*".into(), set: Some(Box::new(amount)) },
-        Command::Override { pattern: "db*".into(), set: Some(Box::new(set)) },
-        Command::Override { pattern: "gone".into(), set: None },
+        Command::Override { target: target("db*"), set: amount },
+        Command::Override { target: target("db*"), set: Some(Box::new(set)) },
+        Command::Override { target: target("gone"), set: None },
+        Command::Override { target: group, set: of_group },
     ]
 }
 
@@ -236,8 +241,11 @@ fn stored_bytes_are_read() {
     promises.apply(changes, ClusterTime(0)).expect("in order");
     assert_eq!(state.promises("redis"), Some(&promises));
     assert_eq!((state.clock(), state.last_end()), (ClusterTime(2_000), ClusterTime(90_000)));
-    let [_, Command::Override { set: Some(set), .. }, _] = &overrides()[..] else { panic!("one is in force") };
-    assert_eq!(state.overrides(), [("db*".into(), (**set).clone())]);
+    let in_force = |command: &Command| match command {
+        Command::Override { target, set: Some(set) } => (target.clone(), (**set).clone()),
+        _ => panic!("it is in force"),
+    };
+    assert_eq!(state.overrides(), [in_force(&overrides()[1]), in_force(&overrides()[3])]);
     let declared: Vec<_> = state.declarations().iter().map(|(name, one)| (&**name, one.version)).collect();
     assert_eq!(declared, [("rls/shop", 1_700_000_000_123)], "the newest of a name; another was removed");
 }

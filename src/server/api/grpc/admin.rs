@@ -515,10 +515,7 @@ impl Node for AdminService {
     ) -> Result<Response<SetOverrideResponse>, Status> {
         let admitted = self.may_override(&request)?;
         let request = request.into_inner();
-        let (what, details) = match request.capacity {
-            Some(_) => ("capacity_overridden", overrides::in_words(&request)),
-            None => ("override_cleared", json!({ "resource": request.pattern })),
-        };
+        let (what, details) = overrides::event(&request);
         let set = self.put_override(request, admitted.name()).await;
         self.record(&admitted, what, super::outcome(&set), details);
         set.map(Response::new)
@@ -531,7 +528,7 @@ impl Node for AdminService {
         self.may_read(&request, CallKind::Config, Action::Override)?;
         let now = self.node.clock.unix_ms();
         let in_force = |state: &State| {
-            state.overrides_in_force(now).map(|(pattern, set)| overrides::to_wire(pattern, set, now)).collect()
+            state.overrides_in_force(now).map(|(target, set)| overrides::to_wire(target, set, now)).collect()
         };
         Ok(Response::new(ListOverridesResponse { r#override: self.raft.read(in_force) }))
     }

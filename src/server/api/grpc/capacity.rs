@@ -77,9 +77,10 @@ impl CapacityService {
         })
     }
 
-    /// Records a client that asked too soon in the audit log.
+    /// Counts refused entries, and records a client that asked too soon in the audit log.
     #[inline]
-    fn record_too_soon(&self, problems: &Problems, from: Option<RequestOrigin>, subject: Option<&Subject>) {
+    fn record(&self, problems: &Problems, from: Option<RequestOrigin>, subject: Option<&Subject>) {
+        problems.count(self.node.authorizer().audit().refusals());
         let Some((client, resource)) = problems.too_soon() else { return };
         let who = subject.map_or(&Identity::Anonymous, |subject| subject.permissions().identity());
         self.node.authorizer().audit().too_soon(who, from.map(|from| from.address), client, resource);
@@ -156,7 +157,7 @@ impl CapacityService {
             Err(master) => return Ok(GetCapacityResponse { mastership: Some(master), ..Default::default() }),
         };
         let response = granted(requests, answers, &mut problems, convert::resource_response).await?;
-        self.record_too_soon(&problems, from, subject);
+        self.record(&problems, from, subject);
         Ok(GetCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
 
@@ -183,7 +184,7 @@ impl CapacityService {
             self.node.children().refused(&child, at);
         }
         let response = granted(requests, answers, &mut problems, convert::server_response).await?;
-        self.record_too_soon(&problems, from, subject);
+        self.record(&problems, from, subject);
         let page = Some(self.info.http.to_string()).filter(|page| !page.is_empty());
         Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire(), page })
     }
@@ -216,6 +217,7 @@ impl CapacityService {
                 Err(why) => error = temporary(&why, &client, &resource, &mut problems).or(error),
             }
         }
+        problems.count(self.node.authorizer().audit().refusals());
         match error {
             Some(error) => Err(error),
             None => Ok(ReleaseCapacityResponse { mastership: None, problem: problems.into_wire() }),

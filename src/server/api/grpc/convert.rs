@@ -414,6 +414,7 @@ pub(crate) fn resource_response(resource: String, answer: &Answer) -> Option<wir
         gets: Some(lease(granted)),
         safe_capacity: Some(granted.safe_capacity),
         priority: Some(granted.priority.into()),
+        unlimited: granted.is_unlimited.then_some(true),
         pool: granted.pool.as_ref().map(pool_state),
     })
 }

@@ -12,6 +12,7 @@ use tonic::Status;
 use crate::observe::{
     logging::Throttle,
     metrics::{self, Reason},
+    refusals::Refusals,
 };
 
 /// Maximum number of problems in an answer; metrics count all.
@@ -47,9 +48,11 @@ pub(super) fn required<T>(value: Option<T>, field: impl FnOnce() -> String) -> R
 /// Problems with the entries of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
+    /// The client that has sent the request. Empty if there is no problem.
+    client: String,
     problems: Vec<Problem>,
-    /// The first client that asked too soon, and its resource.
-    too_soon: Option<(String, String)>,
+    /// The resource of the first entry that came too soon.
+    too_soon: Option<String>,
 }
 
 impl Problems {
@@ -59,13 +62,15 @@ impl Problems {
         metrics::entry_has_problem(reason);
         let resource = cut(resource, ID_BYTES);
         match reason {
-            // Part of normal operation.
+            // Part of normal operation. Those that came too soon are counted, and listed in the audit log.
             Reason::NotYet => {}
             Reason::TooSoon => {
-                self.too_soon.get_or_insert_with(|| (cut(client, ID_BYTES).to_owned(), resource.to_owned()));
-                warn(&TOO_SOON_LOG, reason, client, resource, message);
+                self.too_soon.get_or_insert_with(|| resource.to_owned());
             }
-            _ => warn(&LOG, reason, client, resource, message),
+            _ => warn(reason, client, resource, message),
+        }
+        if self.client.is_empty() {
+            self.client = cut(client, ID_BYTES).to_owned();
         }
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(Problem {
@@ -112,7 +117,17 @@ impl Problems {
 
     /// The first client that asked too soon, and its resource.
     pub(super) fn too_soon(&self) -> Option<(&str, &str)> {
-        self.too_soon.as_ref().map(|(client, resource)| (&**client, &**resource))
+        self.too_soon.as_ref().map(|resource| (&*self.client, &**resource))
+    }
+
+    /// Counts the refused entries by client, for the pages.
+    #[inline]
+    pub(super) fn count(&self, refusals: &Refusals) {
+        // Part of normal operation: waiting for the parent, and requests that ask for what is not due along with the rest.
+        let is_normal = |reason: &str| [Reason::NotYet, Reason::TooSoon].iter().any(|normal| normal.name() == reason);
+        for problem in self.problems.iter().filter(|problem| !is_normal(problem.reason())) {
+            refusals.add(&self.client, problem.resource_id(), problem.reason());
+        }
     }
 }
 
@@ -123,12 +138,10 @@ fn cut(text: &str, most: usize) -> &str {
 }
 
 static LOG: Throttle = Throttle::new();
-/// A throttle of its own, so that a flood of early requests hides no other problem.
-static TOO_SOON_LOG: Throttle = Throttle::new();
 
 /// Logs a problem. Ids are untrusted, so they are truncated and escaped.
-fn warn(throttle: &Throttle, reason: Reason, client: &str, resource: &str, message: &str) {
-    let Some(suppressed) = throttle.turn() else { return };
+fn warn(reason: Reason, client: &str, resource: &str, message: &str) {
+    let Some(suppressed) = LOG.turn() else { return };
     let (client, resource, message) = (escaped(cut(client, ID_BYTES)), escaped(resource), escaped(message));
     let reason = reason.name();
     tracing::warn!(%client, %resource, reason, suppressed, "problem with a request entry: {message}");

@@ -252,6 +252,7 @@ impl RenewalConnection {
                 reached.handle = node.reach(&resource);
             }
         }
+        problems.count(node.authorizer().audit().refusals());
         Ok(response(turn.finish(node.clock.now().unix), &mut open.entries, problems))
     }
 }

@@ -6,9 +6,12 @@ use leaseway_core::{
     self as core,
     allocation::groups::GroupReport,
     lease::proposer::PromiseReport,
-    policy::access::{AccessRequest, Action},
+    policy::{
+        access::{AccessRequest, Action},
+        overrides::Override,
+    },
     pool::PoolReport,
-    resource::{HolderReport, Overridden, SupplyReport, report::explain::Explanation},
+    resource::{HolderReport, Overridden, OverriddenGroup, SupplyReport, report::explain::Explanation},
     types::{Amount, HolderKind, Millis},
 };
 use leaseway_proto::status::{
@@ -113,6 +116,7 @@ fn resource(status: &node::Status) -> Resource {
         limit: status.limit.as_ref().map(limit),
         group: report.groups.iter().map(group).collect(),
         groups: report.group_count as u64,
+        overridden_group: overridden_groups(&report.overridden_groups, status.at),
         unbounded: !report.is_divided(),
     }
 }
@@ -137,10 +141,19 @@ fn limit(limit: &Limit) -> ResourceLimit {
 
 fn overridden(overridden: &Overridden, at: Millis) -> wire::Overridden {
     let Overridden { by, template, .. } = overridden;
+    overriding(by, template.get(), at)
+}
+
+fn overridden_groups(overridden: &[OverriddenGroup], at: Millis) -> Vec<wire::Overridden> {
+    overridden.iter().map(|overridden| overriding(&overridden.by, 0.0, at)).collect()
+}
+
+fn overriding(by: &Override, template_capacity: f64, at: Millis) -> wire::Overridden {
     wire::Overridden {
-        pattern: by.pattern.to_string(),
+        pattern: by.target.pattern.to_string(),
+        group: by.target.group.as_deref().unwrap_or_default().to_owned(),
         set_to: by.set_to(),
-        template_capacity: template.get(),
+        template_capacity,
         remaining_ms: by.ends.since(at).0,
         by: by.by.to_string(),
         why: by.why.to_string(),
@@ -219,6 +232,7 @@ fn explained(explanation: &Explanation) -> ExplainResponse {
         latest_ms: ahead(explanation.latest),
         sentences: explanation.sentences(),
         overridden: explanation.overridden.as_ref().map(|overridden| self::overridden(overridden, explanation.at)),
+        overridden_group: overridden_groups(&explanation.overridden_groups, explanation.at),
         ..ExplainResponse::default()
     }
 }

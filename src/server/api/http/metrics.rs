@@ -12,7 +12,7 @@ use axum::{
     http::{StatusCode, header},
     response::IntoResponse,
 };
-use leaseway_core::{pool::PoolReport, resource::ResourceReport, types::escaped_lines};
+use leaseway_core::{pool::PoolReport, types::escaped_lines};
 use leaseway_raft::{Ineligible, Limits, PeerReport, RaftHandle};
 use metrics::gauge;
 use tokio::time::sleep;
@@ -192,7 +192,7 @@ fn set_raft_gauges(raft: &RaftHandle, free: Option<u64>) {
 fn put_resource_gauges(series: &mut GaugeText, status: &Status, groups_left: &mut usize) {
     let resource = escaped_label(&label(&status.id));
     let report = &status.report;
-    put_group_gauges(series, &resource, report, groups_left);
+    put_group_gauges(series, &resource, status, groups_left);
     let mut set = |name: &'static str, value: f64| series.put(name, &resource, value);
     set("doorman_server_has", report.sums.granted.get());
     set("doorman_server_wants", report.sums.wants.get());
@@ -219,7 +219,8 @@ fn put_resource_gauges(series: &mut GaugeText, status: &Status, groups_left: &mu
     }
 }
 
-fn put_group_gauges(series: &mut GaugeText, resource: &str, report: &ResourceReport, left: &mut usize) {
+fn put_group_gauges(series: &mut GaugeText, resource: &str, status: &Status, left: &mut usize) {
+    let report = &status.report;
     if report.group_count == 0 {
         return;
     }
@@ -230,6 +231,10 @@ fn put_group_gauges(series: &mut GaugeText, resource: &str, report: &ResourceRep
         series.put_labelled("leaseway_group_share", &labels, group.share.get());
         series.put_labelled("leaseway_group_wants", &labels, group.wants.get());
         series.put_labelled("leaseway_group_held", &labels, group.held.get());
+        if let Some(overridden) = report.overridden_groups.iter().find(|overridden| overridden.group == group.path) {
+            let left = overridden.by.ends.since(status.at).0 as f64 / 1000.0;
+            series.put_labelled("leaseway_group_override_seconds", &labels, left);
+        }
     }
 }
 

@@ -113,6 +113,7 @@ fn overrides(overrides: &[OverrideRow]) -> Markup {
         tbody { @for one in overrides { tr {
             th.id scope="row" {
                 a href={ "/resources?search=" (text::encoded(literal(&one.pattern))) } { (escaped(&one.pattern)) }
+                @if let Some(group) = &one.group { ", group " (escaped(group)) }
             }
             td.n { (one.set_to) }
             td.n { (text::ago(one.remaining_ms.div_ceil(5_000) * 5_000)) }
@@ -124,7 +125,7 @@ fn overrides(overrides: &[OverrideRow]) -> Markup {
         @if !overrides.is_empty() {
             section {
                 h2 { "Overrides" }
-                (table("Overrides", &[Text("Resources"), Number("Capacity, units"), Number("Expires in"), Text("By"), Text("Why")], &rows))
+                (table("Overrides", &[Text("Resources"), Number("Set to, units"), Number("Expires in"), Text("By"), Text("Why")], &rows))
             }
         }
     }

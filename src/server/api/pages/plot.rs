@@ -31,6 +31,8 @@ const MAX_RATIO: f64 = 3.0;
 const STEPS: u32 = 4;
 /// Maximum number of lines for changes, the newest first.
 const MAX_EVENTS: usize = 40;
+/// More changes than this are folded, so that they do not push everything else off the screen.
+const MAX_UNFOLDED: usize = 3;
 /// Missing samples that make a gap. A missing bucket always does.
 const MISSING_SAMPLES: u32 = 3;
 
@@ -94,12 +96,20 @@ impl Plot<'_> {
             @if scale.is_cut { p.caption { "Wants exceed the axis: up to " (text::number(scale.beyond)) " units." } }
             @let events: Vec<_> = self.shown_events(scale).collect();
             @if !events.is_empty() {
-                ul.events {
-                    @for event in events { li {
-                        svg.key viewBox="0 0 8 12" aria-hidden="true" { line.event.(event.kind.name()) x1="4" x2="4" y1="0" y2="12" {} }
-                        time datetime=(text::moment(event.at)) { (when(event.at, self.span)) } " " (escaped(&event.what))
-                    } }
-                }
+                @if events.len() > MAX_UNFOLDED {
+                    details { summary { (events.len()) " changes in this time" } (self.list(&events)) }
+                } @else { (self.list(&events)) }
+            }
+        }
+    }
+
+    fn list(&self, events: &[&Change]) -> Markup {
+        html! {
+            ul.events {
+                @for event in events { li {
+                    svg.key viewBox="0 0 8 12" aria-hidden="true" { line.event.(event.kind.name()) x1="4" x2="4" y1="0" y2="12" {} }
+                    time datetime=(text::moment(event.at)) { (when(event.at, self.span)) } " " (escaped(&event.what))
+                } }
             }
         }
     }
@@ -310,6 +320,21 @@ mod tests {
         assert_eq!((scale.most, scale.is_cut), (300.0, true));
         assert!(line(&huge, &scale, 1).split(['M', 'L']).skip(1).all(|place| place.contains(" 24.0")));
         assert!(huge.draw().into_string().contains("up to 1,500,000,000,000 units"));
+    }
+
+    #[test]
+    fn many_changes_are_folded() {
+        let points = points(Span::Minutes15, 1.0);
+        let change = |number: u32| Change {
+            at: at(Span::Minutes15, number),
+            ..Change::new(ChangeKind::Election, format!("change {number}"))
+        };
+        for (number, is_folded) in [(1, false), (3, false), (4, true)] {
+            let events: Vec<Change> = (0..number).map(change).collect();
+            let page = plot(Span::Minutes15, &points, &events).draw().into_string();
+            assert_eq!(page.contains("<details>"), is_folded, "{number}: {page}");
+            assert_eq!(page.matches("<li><svg class=\"key\" viewBox=\"0 0 8 12\"").count(), number as usize, "{page}");
+        }
     }
 
     #[test]

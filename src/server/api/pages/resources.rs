@@ -13,15 +13,18 @@ use super::{
     table,
 };
 use crate::{
-    api::pages::{
-        Pages, text,
-        view::{
-            node::MasterSeen,
-            resources::{
-                self as view, HolderPage, HolderQuery, HolderRow, HolderSort, PAGE_ROWS, ResourceDetail, ResourceQuery,
-                ResourceRow, ResourceSort, TopHolders,
+    api::{
+        pages::{
+            Pages, text,
+            view::{
+                node::MasterSeen,
+                resources::{
+                    self as view, HolderPage, HolderQuery, HolderRow, HolderSort, PAGE_ROWS, ResourceDetail,
+                    ResourceQuery, ResourceRow, ResourceSort, TopHolders,
+                },
             },
         },
+        status::history::Span,
     },
     observe::changes::{Change, ChangeKind},
 };
@@ -130,13 +133,17 @@ const HOLDER_COLUMNS: [(HolderSort, &str); 7] = [
     (HolderSort::Clients, "Clients"),
 ];
 
+/// Maximum number of rows about refusals.
+const MAX_REFUSED: usize = 10;
+
 pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts {
-    let Some(detail) = view::resource(pages, &query.resource).await else { return not_known(pages, query) };
+    let Some(detail) = view::resource(pages, &query.resource).await else { return without_holders(pages, query) };
     let page = view::holders(pages, query).await.unwrap_or_default();
     let mut parts = Parts::default();
     parts.put("figures", &figures(&detail));
     parts.put("plot", &plot(pages, query));
     parts.put("top", &top(&page.top, &detail));
+    parts.put("refused", &refused(pages, &detail));
     parts.put("groups", &groups(&detail, query));
     parts.put("more", &more(&detail));
     parts.put("changes", &changes(pages, &query.resource));
@@ -146,15 +153,11 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
     let frame = html! {
         h1 { "Resource " (escaped(&query.resource)) }
         (Parts::place("figures"))
-        section {
-            h2 { "The last " (query.span.in_words()) }
-            (plot::spans(query.span, |span| holders_link(&HolderQuery { span, ..query.clone() }, query.sort, query.page.max(1))))
-            (Parts::place("plot"))
-        }
+        (plot_section(query))
         (Parts::place("top"))
+        (Parts::place("refused"))
         (Parts::place("groups"))
         (Parts::place("more"))
-        (Parts::place("changes"))
         section {
             h2 { "Holders" }
             form.search action="/resource" role="search" {
@@ -181,6 +184,36 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
             } }
             (Parts::place("paging"))
         }
+        (Parts::place("changes"))
+    };
+    parts.framed(frame)
+}
+
+fn plot_section(query: &HolderQuery) -> Markup {
+    html! {
+        section {
+            h2 { "The last " (query.span.in_words()) }
+            (plot::spans(query.span, |span| holders_link(&HolderQuery { span, ..query.clone() }, query.sort, query.page.max(1))))
+            (Parts::place("plot"))
+        }
+    }
+}
+
+/// The page of a resource whose holders are not known here. A peer that is not the master has a copy of its history.
+fn without_holders(pages: &Pages, query: &HolderQuery) -> Parts {
+    let now = SystemTime::now();
+    let is_known = Span::ALL.into_iter().any(|span| !pages.history.of(&query.resource, span, now).is_empty());
+    if MasterSeen::of(pages) == MasterSeen::Here || !is_known {
+        return not_known(pages, query);
+    }
+    let mut parts = Parts::default();
+    parts.put("plot", &plot(pages, query));
+    parts.put("changes", &changes(pages, &query.resource));
+    let frame = html! {
+        h1 { "Resource " (escaped(&query.resource)) }
+        p { "The plot is this peer's copy of the history that the master keeps, a few seconds behind." }
+        (plot_section(query))
+        (Parts::place("changes"))
     };
     parts.framed(frame)
 }
@@ -241,6 +274,29 @@ fn top(top: &TopHolders, detail: &ResourceDetail) -> Markup {
                         ))
                     }
                 }
+            }
+        }
+    }
+}
+
+/// The clients whose requests for this resource were refused most often. What a client's own limiter refuses is not
+/// known to the server.
+fn refused(pages: &Pages, detail: &ResourceDetail) -> Markup {
+    let all = pages.node.authorizer().audit().refusals().of(&detail.row.resource);
+    let rows = html! {
+        tbody { @for refusal in all.iter().take(MAX_REFUSED) { tr {
+            th.id scope="row" { (escaped(&refusal.client)) }
+            td { code { (refusal.reason) } }
+            td.n { (text::count(refusal.times)) }
+            td.n { (text::ago(refusal.ago.as_millis() as u64)) " ago" }
+        } } }
+    };
+    html! {
+        @if !all.is_empty() {
+            section {
+                h2 { "Refused requests of the last hour" }
+                (table("Refused requests", &[Text("Client"), Text("Reason"), Number("Times"), Number("Last")], &rows))
+                @if all.len() > MAX_REFUSED { p.more { "And " (text::count(all.len() - MAX_REFUSED)) " more." } }
             }
         }
     }
@@ -380,6 +436,7 @@ fn more(detail: &ResourceDetail) -> Markup {
         @if let Some(sentence) = status.declaration_sentence() { p { strong { "Declared. " } (sentence) } }
         @if let Some(sentence) = status.limit_sentence() { p { strong { "Limit. " } (sentence) } }
         @if let Some(overridden) = &status.report.overridden { p { strong { "Overridden. " } (overridden.sentence(status.at)) } }
+        @for overridden in &status.report.overridden_groups { p { strong { "Overridden. " } (overridden.sentence(status.at)) } }
         @if let Some(supply) = &status.report.supply {
             p {
                 @match (supply.version, supply.remaining.0) {

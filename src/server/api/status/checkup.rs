@@ -31,6 +31,8 @@ const CERTIFICATE_BAD_SECS: i64 = 86_400;
 const MIN_FREE_BYTES: u64 = 256 << 20;
 /// A slower flush of the log is a warning. Answers wait for flushes, and elections start after 150 ms.
 const MAX_FLUSH_MS: u64 = 100;
+/// More changes of master in an hour are a warning. A rolling restart of three peers makes one or two.
+const MAX_ELECTIONS: u64 = 5;
 /// Usage of a limit that is a warning, in per cent.
 const LIMIT_WARN: u64 = 80;
 
@@ -305,7 +307,7 @@ fn master(node: &NodeObservation) -> Vec<Outcome> {
         };
     }
     match (&masters[..], &node.peers) {
-        ([master], _) => fine(format!("{master} is master")),
+        ([master], _) => elected(node, master),
         ([], PeersObservation::Listed(list)) => {
             let (up, all) = voters(node, list);
             let text = format!("no master, no leases are granted: {up} of {all} peers answer");
@@ -324,6 +326,21 @@ fn master(node: &NodeObservation) -> Vec<Outcome> {
         (several, _) => vec![warn(
             format!("several servers claim to be master: {}", several.join(", ")),
             "an election may be under way: check again in a second; if it persists, these are servers of different nodes",
+        )],
+    }
+}
+
+/// How often the master has changed. Each peer counts only since it started, so the largest number is the best.
+fn elected(node: &NodeObservation, master: &str) -> Vec<Outcome> {
+    match healths(node).map(|(_, health)| health.elections_last_hour).max() {
+        None | Some(0) => fine(format!("{master} is master")),
+        Some(1) => fine(format!("{master} is master, elected within the last hour")),
+        Some(times) if times <= MAX_ELECTIONS => {
+            fine(format!("{master} is master; {times} elections in the last hour"))
+        }
+        Some(times) => vec![warn(
+            format!("{master} is master, but the master has changed {times} times in the last hour"),
+            "check the network between the peers and their disks (`disks` below, `leaseway peers list`), then their logs",
         )],
     }
 }

@@ -9,17 +9,20 @@ use std::{
 use actix::Context;
 use leaseway_core::{
     policy::{
-        overrides::{Override, Overrides},
+        overrides::Overrides,
         template::{Repository, Template},
     },
     types::{ClusterTime, Epoch, Glob, Millis},
 };
-use leaseway_raft::{Command, Declaration, Declarations, KeptOverride, Listening, MasterLease, Mastership, RaftHandle};
+use leaseway_raft::{Command, Declaration, Declarations, Listening, MasterLease, Mastership, Overriding, RaftHandle};
 
 use super::NodeActor;
 use crate::{
     config,
-    node::{config_in_force::ConfigInForce, resource_directory::Directory},
+    node::{
+        config_in_force::{ConfigInForce, override_of},
+        resource_directory::Directory,
+    },
     observe::changes::{Change, ChangeKind},
 };
 
@@ -74,9 +77,6 @@ impl Declared {
         true
     }
 }
-
-/// A pattern, and its override.
-type Kept = (Arc<str>, KeptOverride);
 
 impl NodeActor {
     pub(super) fn follow_raft(&mut self, ctx: &mut Context<Self>) {
@@ -166,33 +166,32 @@ impl NodeActor {
             (!in_force.clone().eq(known)).then(|| in_force.cloned().collect::<Vec<_>>())
         });
         let Some(in_force) = changed else { return };
-        let patterns: Vec<&str> = in_force.iter().map(|(pattern, _)| &**pattern).collect();
-        tracing::info!(?patterns, "overrides in force have changed");
+        let targets: Vec<String> = in_force.iter().map(|(target, _)| target.to_string()).collect();
+        tracing::info!(?targets, "overrides in force have changed");
         self.record_overrides(&in_force);
         let at = self.shared.clock.at();
-        self.overrides = Arc::new(Overrides::new(in_force.iter().map(|kept| of_core(kept, unix_ms, at))));
+        self.overrides = Arc::new(Overrides::new(in_force.iter().map(|kept| override_of(kept, unix_ms, at))));
         self.kept_overrides = in_force;
         let config = ConfigInForce::clone(&self.shared.config());
         self.publish(config);
     }
 
     /// Records new and expired overrides for the pages.
-    fn record_overrides(&self, in_force: &[Kept]) {
-        let is_over = |(pattern, _): &&Kept| in_force.iter().all(|(other, _)| other != pattern);
+    fn record_overrides(&self, in_force: &[Overriding]) {
+        let is_over = |(target, _): &&Overriding| in_force.iter().all(|(other, _)| other != target);
         let now = SystemTime::now();
         let at = |unix_ms: u64| (UNIX_EPOCH + Duration::from_millis(unix_ms)).min(now);
         // A peer that starts finds overrides that were set before.
         let set = in_force.iter().filter(|one| !self.kept_overrides.contains(one)).map(|one| {
-            let set_to = of_core(one, 0, Millis(0)).set_to();
-            let (pattern, kept) = one;
-            (pattern, at(kept.from_unix_ms), format!("`{pattern}` is set to {set_to} by {}: {}", kept.by, kept.why))
+            let set_to = override_of(one, 0, Millis(0)).set_to();
+            let (target, kept) = one;
+            (target, at(kept.from_unix_ms), format!("{target} is set to {set_to} by {}: {}", kept.by, kept.why))
         });
         let over = self.kept_overrides.iter().filter(is_over);
-        let over = over.map(|(pattern, kept)| {
-            (pattern, at(kept.until_unix_ms), format!("override of `{pattern}` expired or cleared"))
-        });
-        for (pattern, at, what) in set.chain(over) {
-            let resource = pattern.to_string();
+        let over = over
+            .map(|(target, kept)| (target, at(kept.until_unix_ms), format!("override of {target} expired or cleared")));
+        for (target, at, what) in set.chain(over) {
+            let resource = target.pattern.to_string();
             let change = Change { at, resource, ..Change::new(ChangeKind::Override, what) };
             self.shared.authorizer.audit().changes().tell(change);
         }
@@ -244,17 +243,6 @@ impl NodeActor {
         self.swept_up_to = last.unwrap_or_default();
         ended.retain(|(resource, _)| self.shared.directory.get(resource).is_none());
         ended.into_iter().map(|(resource, epoch)| Command::ForgetPromises { resource, epoch }).collect()
-    }
-}
-
-fn of_core((pattern, kept): &Kept, unix_ms: u64, at: Millis) -> Override {
-    Override {
-        pattern: Arc::clone(pattern),
-        capacity: kept.capacity,
-        above: kept.above,
-        ends: at.plus(Millis(kept.until_unix_ms.saturating_sub(unix_ms))),
-        by: Arc::clone(&kept.by),
-        why: Arc::clone(&kept.why),
     }
 }
 

@@ -117,7 +117,7 @@ export class Bucket implements Meter {
     const perSecond = Math.min(capacity, MAX_PERMITS);
     this.rate = perSecond < MIN_RATE ? 0 : perSecond / 1000;
     this.depth = Math.min(this.permits(), MAX_PERMITS);
-    if (capacity === Number.POSITIVE_INFINITY || wasUnlimited) this.setCredit(this.depth);
+    if (capacity === Number.POSITIVE_INFINITY || wasUnlimited) this.setCredit(this.ceiling());
     else if (this.rate > 0 && this.beginsFull) this.add(this.depth);
     if (this.rate > 0) this.beginsFull = false;
     this.dropOverflow();
@@ -134,6 +134,17 @@ export class Bucket implements Meter {
     this.settle(now);
     if (this.capacity === Number.POSITIVE_INFINITY) return Number.POSITIVE_INFINITY;
     return this.rate === 0 ? 0 : Math.max(Math.floor(this.credit), 0);
+  }
+
+  check(now: number, reserved: number, n: number): boolean {
+    this.settle(now);
+    return this.capacity === Number.POSITIVE_INFINITY || (this.rate > 0 && this.credit >= reserved + n);
+  }
+
+  waitFor(now: number, reserved: number, n: number): number | undefined {
+    // Credit beyond the ceiling is dropped, so the reserved permits have to be taken first.
+    const isReachable = reserved === 0 || reserved + n <= this.ceiling();
+    return isReachable ? this.readyIn(now, reserved + n) : undefined;
   }
 
   take(now: number, n: number): boolean {
@@ -252,13 +263,18 @@ export class Bucket implements Meter {
   }
 
   private dropOverflow(): void {
-    const ceiling = Math.max(this.depth, this.saving);
+    const ceiling = this.ceiling();
     if (this.credit > ceiling) this.setCredit(ceiling);
     this.returns.cut(this.room());
   }
 
   /** The distance of credit from its maximum. */
   private room(): number {
-    return Math.max(this.depth, this.saving) - this.credit;
+    return this.ceiling() - this.credit;
+  }
+
+  /** The maximum credit now. */
+  private ceiling(): number {
+    return Math.max(this.depth, this.saving);
   }
 }

@@ -11,6 +11,14 @@ export class PermitCount implements Meter {
     this.inUse = Math.max(this.inUse - n, 0);
   }
 
+  check(_now: number, reserved: number, n: number): boolean {
+    return this.inUse + reserved + n <= this.whole();
+  }
+
+  waitFor(): undefined {
+    return undefined;
+  }
+
   take(_now: number, n: number): boolean {
     if (this.inUse + n > this.whole()) return false;
     this.inUse += n;

@@ -15,6 +15,10 @@ export interface Meter {
   readonly inUse: number;
   /** Permits taken and not returned so far. */
   readonly taken: number;
+  /** Whether `n` permits are available beyond `reserved` ones. Takes nothing. */
+  check(now: number, reserved: number, n: number): boolean;
+  /** Time until they are, if nothing else is taken; `undefined` if that does not depend on time alone. */
+  waitFor(now: number, reserved: number, n: number): number | undefined;
   /** Takes `n` permits, or none. Returns whether it did. */
   take(now: number, n: number): boolean;
   /** Time until `permits` are available, if nothing else is taken; `undefined` if that does not depend on time. */

@@ -1,12 +1,15 @@
 use std::{
     any::Any,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
     future::Future,
+    path::Path,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use proptest::{collection::vec, prelude::*};
+use serde_json::{Value, json};
 use tokio::{
     runtime::Builder,
     task::{JoinHandle, yield_now},
@@ -643,5 +646,125 @@ proptest! {
             prop_assert!(tasks.readings()[2..].iter().all(|(in_use, _)| *in_use == 0));
             Ok(())
         })?;
+    }
+}
+
+// -- Scenarios that clients in other languages replay, too.
+
+/// Callers of one scenario.
+struct Replay {
+    tasks: Tasks,
+    released: BTreeSet<usize>,
+    told: BTreeSet<usize>,
+}
+
+impl Replay {
+    fn new(limits: &Value) -> Replay {
+        let limiters = limits.as_array().expect("limits").iter().map(|limit| match limit.as_f64() {
+            Some(burst) => AnyLimiter::Rate(RateLimiter::new(Burst::Permits(burst))),
+            None => AnyLimiter::Gauge(GaugeLimiter::new()),
+        });
+        let tasks = Tasks { limiters: limiters.collect(), callers: Vec::new(), held: Held::default() };
+        Replay { tasks, released: BTreeSet::new(), told: BTreeSet::new() }
+    }
+
+    fn admitted(&self) -> BTreeSet<usize> {
+        let held = self.tasks.held.lock().expect("no panic");
+        held.keys().copied().chain(self.released.iter().copied()).collect()
+    }
+
+    fn release(&mut self, caller: usize) {
+        let permit = self.tasks.held.lock().expect("no panic").remove(&caller);
+        self.released.extend(permit.is_some().then_some(caller));
+    }
+
+    fn try_acquire(&self, permits: &Value) -> Value {
+        let parts = permits.as_array().expect("numbers").iter().map(|n| n.as_u64().expect("a number") as u32);
+        match JointLimiter::new(self.tasks.limiters.iter().cloned().zip(parts)).try_acquire() {
+            Ok(_) => json!("taken"),
+            Err(JointRefusal { index, error: TryError::NotNow { retry_after } }) => {
+                json!([index, "not-now", retry_after.map(|wait| wait.as_nanos() as f64 / 1e6)])
+            }
+            Err(JointRefusal { index, error: TryError::TooMany { burst } }) => json!([index, "too-many", burst]),
+            Err(closed) => panic!("{closed}"),
+        }
+    }
+
+    /// Takes a step. Returns it with its result.
+    async fn take(&mut self, step: &Value) -> Value {
+        let number = |at: usize| step[at].as_u64().unwrap_or_default();
+        let index = number(1) as usize;
+        match step[0].as_str().expect("a name") {
+            "capacity" => {
+                let capacity = step[2].as_f64().map_or(Capacity::UNLIMITED, Capacity::of);
+                self.tasks.set_capacity(index, capacity);
+            }
+            "join" => {
+                let needs = step[1].as_array().expect("numbers").iter().enumerate();
+                let needs = needs.filter_map(|(limit, n)| Some((limit, u32::try_from(n.as_u64()?).ok()?)));
+                self.tasks.join(&needs.filter(|(_, n)| *n > 0).collect());
+            }
+            "leave" => self.tasks.callers[index].abort(),
+            "release" => self.release(index),
+            "release-all" => {
+                for caller in self.admitted() {
+                    self.release(caller);
+                    settle().await;
+                }
+            }
+            "try" => return json!([step[0], step[1], self.try_acquire(&step[1])]),
+            "charge" => drop(self.tasks.apply(&Act::Charge(index, number(2))).await),
+            "advance" => {
+                for _ in 0..number(1) {
+                    advance(Duration::from_millis(1)).await;
+                    settle().await;
+                }
+            }
+            "admitted" => {
+                let admitted = self.admitted();
+                let new: Vec<_> = admitted.difference(&self.told).copied().collect();
+                self.told = admitted;
+                return json!([step[0], new]);
+            }
+            "permits" => return json!([step[0], self.tasks.readings()]),
+            other => panic!("unknown step {other}"),
+        }
+        settle().await;
+        step.clone()
+    }
+}
+
+const SCENARIOS: &str = "testdata/limits.json";
+
+/// `testdata/limits.json` describes its fields. The clients for Go, Java and TypeScript replay it, too. With `BLESS` set,
+/// the results in it are written again.
+#[test]
+fn documented_scenarios_are_reproduced() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(SCENARIOS);
+    let text = fs::read_to_string(&path).expect("the scenarios");
+    let file: Value = serde_json::from_str(&text).expect("valid JSON");
+    assert_eq!(file["format"], "limits-scenarios/1");
+    let mut results = Vec::new();
+    for scenario in file["scenarios"].as_array().expect("scenarios") {
+        paused(async {
+            let mut replay = Replay::new(&scenario["limits"]);
+            for (number, step) in scenario["steps"].as_array().expect("steps").iter().enumerate() {
+                let taken = replay.take(step).await;
+                results.push(taken.clone());
+                if env::var_os("BLESS").is_none() {
+                    assert_eq!(&taken, step, "{}, step {number}", scenario["name"]);
+                }
+            }
+        });
+    }
+    if env::var_os("BLESS").is_some() {
+        // A step has a line of its own, indented by eight spaces.
+        let mut results = results.iter();
+        let lines = text.lines().map(|line| match line.strip_prefix("        [") {
+            Some(_) if line.ends_with(',') => format!("        {},", results.next().expect("a step")),
+            Some(_) => format!("        {}", results.next().expect("a step")),
+            None => line.to_owned(),
+        });
+        fs::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").expect("a file that can be written");
     }
 }

@@ -17,6 +17,7 @@ impl Explanation {
         };
         let mut said = vec![self.detail(), format!("{} is due {}: {because}.", self.name(), self.due())];
         said.extend(self.group.iter().map(binding));
+        said.extend(self.overridden_groups.iter().map(|overridden| overridden.sentence(self.at)));
         said.extend(self.client.iter().map(|rule| format!("A client rule applies: {}.", escaped(&rule.in_words()))));
         said.extend(self.overridden.iter().map(|overridden| overridden.sentence(self.at)));
         said.extend(self.blocks.iter().map(|block| self.blocked(block)));
@@ -242,8 +243,8 @@ fn binding(limit: &GroupLimit) -> String {
     let because = match limit.because {
         GroupBound::Lease => "the lease of this node covers no more of what its groups are due".to_owned(),
         GroupBound::Unreported => "this node's parent does not know yet that it has clients here".to_owned(),
-        GroupBound::Maximum(most) => format!("a rule limits it to {}", amount(most)),
-        GroupBound::Minimum(least) => format!("a rule guarantees it {}, and its share is less", amount(least)),
+        GroupBound::Maximum(most) => format!("its maximum is {}", amount(most)),
+        GroupBound::Minimum(least) => format!("its minimum is {}, and its share is less", amount(least)),
         GroupBound::Share(Terms::Minimums(_)) => "the minimums of all groups exceed what they share".to_owned(),
         GroupBound::Share(Terms::Share { equal, top_up }) => format!(
             "a share of {} for its weight of {}, and {} % of what it wants beyond that",

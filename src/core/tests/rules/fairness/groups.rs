@@ -6,8 +6,10 @@ use crate::{
     policy::{
         client_rules::ClientRule,
         groups::{GroupPattern, GroupRule, GroupSettings, OTHER_GROUP},
+        overrides::{GroupChange, Load, OverrideValue, ResourceOverrides},
     },
     resource::report::{MAX_REPORTED_GROUPS, explain::explain, resource_report},
+    tests::rules::overrides::set,
     types::Glob,
 };
 
@@ -263,4 +265,105 @@ fn inherited_wants_count_in_one_group() {
     assert_eq!(next.group(OTHER_GROUP).1, 70.0);
     next.asks("b/1", 70.0);
     assert_eq!((next.due("a/1"), next.due("b/1"), next.group_count()), (50.0, 50.0, 2));
+}
+
+fn maximum(amount: f64) -> GroupChange {
+    GroupChange { maximum: Some(Amount::clamped(amount)), ..GroupChange::default() }
+}
+
+impl Server {
+    /// Sets these overrides in place of earlier ones.
+    fn overrides_groups(&mut self, changes: &[(&str, GroupChange)]) {
+        let one = |(group, change): &(&str, GroupChange)| set(Some(group), OverrideValue::Group(*change));
+        let groups = changes.iter().map(one).collect();
+        self.resource.set_overrides(self.now, ResourceOverrides { capacity: None, groups });
+    }
+
+    fn dues<const N: usize>(&self, ids: [&str; N]) -> [f64; N] {
+        ids.map(|id| self.due(id))
+    }
+}
+
+#[test]
+fn override_changes_a_part_of_the_rule_of_a_group() {
+    let mut heavy = at_most("b", 60.0);
+    heavy.limits.weight = 3;
+    let mut server = Server::new(grouped("{team}/*", [heavy, at_least("a*", 10.0, true)], 100.0));
+    let ids = ["a/1", "b/1", "c/1"];
+    server.settle_down(&ids.map(|id| (id, 100.0)));
+    assert_eq!(server.dues(ids), [20.0, 60.0, 20.0]);
+    server.overrides_groups(&[("b", maximum(25.0)), ("c", maximum(5.0))]);
+    assert_eq!(server.dues(ids), [70.0, 25.0, 5.0]);
+    let said = server.said("b/1");
+    assert!(said.contains("The level that binds is the group b, which is due 25 of 100: its maximum is 25."), "{said}");
+    assert!(
+        said.contains("The group b has a maximum of 25 in place of 60: ada has overridden its rule for `*`"),
+        "{said}"
+    );
+    assert!(!said.contains("group c"), "{said}");
+    // The other parts stay: `b` has its weight, `a` its minimum.
+    let minimum = GroupChange { minimum: Some(Amount::clamped(50.0)), ..GroupChange::default() };
+    server.overrides_groups(&[("c", minimum)]);
+    assert_eq!(server.dues(ids), [12.5, 37.5, 50.0]);
+    server.overrides_groups(&[("c", GroupChange { weight: Some(6), ..GroupChange::default() })]);
+    assert_eq!(server.dues(ids), [10.0, 30.0, 60.0]);
+    server.overrides_groups(&[]);
+    assert_eq!(server.dues(ids), [20.0, 60.0, 20.0]);
+    assert_eq!(resource_report(&server.resource, server.now).overridden_groups, []);
+}
+
+#[test]
+fn override_of_a_group_follows_the_template_and_its_capacity() {
+    let mut server = Server::new(grouped("{org}/{team}/*", [], 100.0));
+    let ids = ["a/x/1", "a/y/1", "b/x/1"];
+    server.settle_down(&ids.map(|id| (id, 100.0)));
+    server.overrides_groups(&[("a", maximum(30.0)), ("a/x", maximum(10.0)), ("new/x", maximum(1.0))]);
+    assert_eq!(server.dues(ids), [10.0, 20.0, 70.0]);
+    server.asks("new/x/1", 50.0);
+    assert_eq!(server.due("new/x/1"), 1.0, "it applies to groups that begin later");
+    server.release(HolderKind::Client, "new/x/1", None);
+    server.change(|settings| settings.capacity = Amount::clamped(50.0));
+    assert_eq!(server.dues(ids), [10.0, 15.0, 25.0]);
+    server.change(|settings| settings.groups = grouped("{org}/{team}/*", [at_most("b", 20.0)], 0.0).groups);
+    assert_eq!(server.dues(ids), [10.0, 20.0, 20.0], "the rules of a changed template are overridden, too");
+    server.change(|settings| settings.groups = grouped("{org}/*", [], 0.0).groups);
+    assert_eq!(server.dues(ids), [12.5, 12.5, 25.0], "other groups");
+    server.change(|settings| settings.groups = None);
+    assert_eq!(server.dues(ids), [50.0 / 3.0; 3]);
+    server.overrides_groups(&[("a", maximum(30.0))]);
+    assert_eq!(server.dues(ids), [50.0 / 3.0; 3], "there are no groups");
+    server.change(|settings| settings.groups = grouped("{org}/*", [], 0.0).groups);
+    server.overrides_groups(&[("a", maximum(30.0))]);
+    assert_eq!(server.dues(ids), [12.5, 12.5, 25.0]);
+    let half = set(None, OverrideValue::Capacity { load: Load::Factor(0.5), above: false });
+    let groups = vec![set(Some("b"), OverrideValue::Group(maximum(5.0)))];
+    server.resource.set_overrides(server.now, ResourceOverrides { capacity: Some(half), groups });
+    assert_eq!(server.dues(ids), [10.0, 10.0, 5.0], "with half of the capacity");
+}
+
+/// An override that the template has made impossible since.
+#[test]
+fn impossible_override_of_a_group_is_cut_to_what_is_possible() {
+    let mut server =
+        Server::new(Settings { whole_units: true, ..grouped("{team}/*", [at_least("a", 4.0, true)], 10.0) });
+    server.overrides_groups(&[("a", maximum(2.5)), ("b", maximum(0.0))]);
+    server.settle_down(&[("a/1", 9.0), ("b/1", 9.0), ("c/1", 9.0)]);
+    assert_eq!(server.dues(["a/1", "b/1", "c/1"]), [2.0, 0.0, 8.0]);
+}
+
+/// Many rules of a template and as many overrides.
+#[test]
+fn overrides_of_groups_fit_beside_all_rules_of_a_template() {
+    let names: Vec<String> = (0..100).map(|n| format!("t{n}")).collect();
+    let rules = names.iter().map(|name| at_most(name, 1.0));
+    let mut server = Server::new(grouped("{team}/*", rules, 10_000.0));
+    let more: Vec<String> = (100..200).map(|n| format!("t{n}")).collect();
+    let changes: Vec<_> = more.iter().map(|name| (name.as_str(), maximum(2.0))).collect();
+    server.overrides_groups(&changes);
+    server.settle_down(&[("t0/1", 9.0), ("t199/1", 9.0), ("t200/1", 9.0)]);
+    assert_eq!(server.dues(["t0/1", "t199/1", "t200/1"]), [1.0, 2.0, 9.0]);
+    let sent = server.resource.settings().parameters();
+    let mut read = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
+    sent.iter().for_each(|parameter| read.apply(parameter).expect("a child node can read it"));
+    assert_eq!(read.groups, server.resource.settings().groups);
 }

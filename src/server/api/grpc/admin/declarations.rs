@@ -31,12 +31,16 @@ impl AdminService {
         let DeclareTemplatesRequest { name, version, text } = request;
         let what = if text.is_some() { "templates_declared" } else { "declaration_deleted" };
         let details = json!({ "name": name, "version": version });
-        let declared = self.declare(admitted, name.into(), version, text.as_deref()).await?;
+        let name: Arc<str> = name.into();
+        let before = self.node.declarations().get(&name).map(|known| Arc::clone(&known.text));
+        let declared = self.declare(admitted, Arc::clone(&name), version, text.as_deref()).await?;
         let Declared { version, changed } = declared;
-        if changed {
-            self.record(admitted, what, Ok(()), details);
+        if !changed {
+            return Ok(DeclareTemplatesResponse { version, changed, unlimited: Vec::new() });
         }
-        Ok(DeclareTemplatesResponse { version, changed })
+        self.record(admitted, what, Ok(()), details);
+        let unlimited = before.map(|before| unlimited(&self.node, &name, &before)).unwrap_or_default();
+        Ok(DeclareTemplatesResponse { version, changed, unlimited })
     }
 
     /// The caller needs the right for the patterns that it declares, and for those that it replaces.
@@ -55,6 +59,14 @@ impl AdminService {
         self.has_configurations()?;
         self.node.declare(name, version, text, admitted.name().into()).await.map_err(|error| refusal(&error))
     }
+}
+
+/// The patterns of a former declaration that no template matches now. A pattern is taken for an id: templates that match
+/// only some of its resources do not count.
+fn unlimited(node: &NodeHandle, name: &Arc<str>, before: &str) -> Vec<String> {
+    let config = node.config();
+    let patterns = NodeHandle::declared_patterns(name, before).unwrap_or_default();
+    patterns.into_iter().filter(|pattern| config.template_settings(pattern).is_none()).collect()
 }
 
 fn check_patterns(admitted: &Admitted, name: &Arc<str>, text: &str) -> Result<(), Status> {

@@ -63,7 +63,9 @@
     const links = [...element.querySelectorAll("a, button, summary, [tabindex]")];
     const place = links.indexOf(document.activeElement);
     const scrolled = [...element.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
+    const unfolded = [...element.querySelectorAll("details")].map((details) => details.open);
     element.innerHTML = html;
+    [...element.querySelectorAll("details")].forEach((details, number) => (details.open = unfolded[number] || false));
     [...element.querySelectorAll(".scroll")].forEach((box, number) => (box.scrollLeft = scrolled[number] || 0));
     if (place >= 0) {
       const next = element.querySelectorAll("a, button, summary, [tabindex]")[place];

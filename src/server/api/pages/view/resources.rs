@@ -10,6 +10,7 @@ use leaseway_core::{
     allocation::{division::Terms, groups::GroupReport},
     policy::overrides::Override,
     resource::HolderReport,
+    resource::OverriddenGroup,
     types::{Amount, HolderKind, Millis, readable},
 };
 use leaseway_proto::status::{Resource, Supply};
@@ -227,7 +228,9 @@ impl ResourceRows {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct OverrideRow {
     pub(crate) pattern: String,
-    /// `40`, or `50 %`.
+    /// The path of a group; absent: it overrides the capacity.
+    pub(crate) group: Option<String>,
+    /// `40`, `50 %`, or `maximum 40, weight 2`.
     pub(crate) set_to: String,
     pub(crate) remaining_ms: u64,
     pub(crate) by: String,
@@ -237,7 +240,8 @@ pub(crate) struct OverrideRow {
 impl OverrideRow {
     pub(crate) fn of(one: &Override, at: Millis) -> OverrideRow {
         OverrideRow {
-            pattern: one.pattern.to_string(),
+            pattern: one.target.pattern.to_string(),
+            group: one.target.group.as_deref().map(str::to_owned),
             set_to: one.set_to(),
             remaining_ms: one.ends.since(at).0,
             by: one.by.to_string(),
@@ -316,6 +320,12 @@ impl ResourceDetail {
             value["sentence"] = json!(overridden.sentence(*at));
             value
         }));
+        let of_group = |overridden: &OverriddenGroup| {
+            let mut value = json!(OverrideRow::of(&overridden.by, *at));
+            value["sentence"] = json!(overridden.sentence(*at));
+            value
+        };
+        value["overridden_groups"] = report.overridden_groups.iter().map(of_group).collect();
         value
     }
 }

@@ -51,6 +51,22 @@ fn kill(node: &mut NodeObservation, at: usize) {
     list(node).peer[at].role = Role::Unreachable.into();
 }
 
+#[test]
+fn elections_of_the_last_hour_are_counted_and_many_are_a_warning() {
+    for (elections, expected) in [
+        (0, "ok: a is master"),
+        (1, "ok: a is master, elected within the last hour"),
+        (5, "ok: a is master; 5 elections in the last hour"),
+        (6, "warn: a is master, but the master has changed 6 times in the last hour"),
+    ] {
+        let mut node = node();
+        health(&mut node).elections_last_hour = elections;
+        let checks = check(&Observation { nodes: vec![node], unix: 0 });
+        let master = checks.iter().find(|check| check.subject == "master").expect("a check");
+        assert_eq!(format!("{}: {}", master.severity.name(), master.message), expected);
+    }
+}
+
 fn resource(change: impl FnOnce(&mut Resource)) -> Resource {
     let (resource_id, template) = ("r".into(), "*".into());
     let mut resource = Resource { resource_id, template, capacity: 100.0, held: 100.0, ..Resource::default() };

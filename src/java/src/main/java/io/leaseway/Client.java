@@ -214,6 +214,16 @@ public final class Client implements AutoCloseable {
     }
 
     /**
+     * Combines limits that an operation needs permits of, such as
+     * {@code client.limits(tokens.of(900), requests.of(), connections.of())}.
+     *
+     * @param costs the permits of each limit
+     */
+    public Limits limits(Cost... costs) {
+        return new Limits(List.of(costs));
+    }
+
+    /**
      * Opens a resource without a limiter. The caller has to respect its capacity, and may report its usage. The wants
      * are fixed.
      *

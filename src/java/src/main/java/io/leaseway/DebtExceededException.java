@@ -8,9 +8,18 @@ public final class DebtExceededException extends LeasewayException {
     private final long maxDebt;
 
     DebtExceededException(long uncharged, long maxDebt) {
-        super("maximum debt of " + maxDebt + " exceeded: " + uncharged + " permits were not charged");
+        this("", uncharged, maxDebt);
+    }
+
+    private DebtExceededException(String where, long uncharged, long maxDebt) {
+        super(where + "maximum debt of " + maxDebt + " exceeded: " + uncharged + " permits were not charged");
         this.uncharged = uncharged;
         this.maxDebt = maxDebt;
+    }
+
+    /** Returns the exception with the name of the resource, for several limits. */
+    DebtExceededException at(String resource) {
+        return new DebtExceededException("`" + resource + "`: ", uncharged, maxDebt);
     }
 
     /** Returns the permits that were not charged. */

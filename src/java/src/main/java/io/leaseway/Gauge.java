@@ -92,6 +92,20 @@ public final class Gauge extends Resource implements Limiter {
         return limiter.acquireAsync(n, () -> keep(n), Permit::close);
     }
 
+    /** Returns a permit of this gauge, for {@link Client#limits}. */
+    public Cost of() {
+        return of(1);
+    }
+
+    /**
+     * Returns n permits of this gauge, for {@link Client#limits}.
+     *
+     * @param n the number of permits
+     */
+    public Cost of(long n) {
+        return new Cost(opened, n);
+    }
+
     private Permit keep(long n) {
         if (!opened.retain()) {
             limiter.release(n);

@@ -5,8 +5,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeoutException;
 
 /**
- * What an operation waits for before it begins: a {@link Rate}, a {@link Gauge}, or several of them, see
- * {@link Limits#all}.
+ * What an operation waits for before it begins: a {@link Rate}, a {@link Gauge}, or several of them as
+ * {@link Limits}.
  */
 public interface Limiter {
     /**

@@ -3,6 +3,7 @@ package io.leaseway;
 import io.leaseway.internal.limiter.Demand;
 import io.leaseway.internal.limiter.GaugeLimiter;
 import io.leaseway.internal.limiter.Limiter;
+import io.leaseway.internal.limiter.Promise;
 import io.leaseway.internal.limiter.RateLimiter;
 import io.leaseway.internal.limiter.Sample;
 import io.leaseway.internal.session.Pool;
@@ -87,7 +88,8 @@ final class Opened {
         }
     }
 
-    private Limiter limiter() {
+    /** Returns the limiter of a rate or a gauge, or null. */
+    Limiter limiter() {
         return rate == null ? gauge : rate;
     }
 
@@ -352,6 +354,23 @@ final class Opened {
 
     boolean hasReferences() {
         return references.get() > 0;
+    }
+
+    /** Charges a rate for permits that were used already. */
+    void charge(long n) {
+        checkCharged(rate.charge(n));
+    }
+
+    /** Ends a promise of a rate. */
+    void settle(Promise promise, long used) {
+        checkCharged(rate.settle(promise, used));
+    }
+
+    private void checkCharged(long uncharged) {
+        if (uncharged > 0) {
+            client.countUncharged(uncharged);
+            throw new DebtExceededException(uncharged, rate.maxDebt());
+        }
     }
 
     /** Adds a reference. Returns false if the resource is closed. */

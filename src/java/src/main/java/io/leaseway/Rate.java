@@ -141,6 +141,20 @@ public final class Rate extends Resource implements Limiter {
         return limiter.acquireAsync(Checks.count(n), this::keep, Reservation::cancel);
     }
 
+    /** Returns a permit of this rate, for {@link Client#limits}. */
+    public Cost of() {
+        return of(1);
+    }
+
+    /**
+     * Returns n permits of this rate, for {@link Client#limits}.
+     *
+     * @param n the number of permits
+     */
+    public Cost of(long n) {
+        return new Cost(opened, n);
+    }
+
     private Reservation keep(Promise promise) {
         if (!opened.retain()) {
             throw new ClosedException();
@@ -151,7 +165,7 @@ public final class Rate extends Resource implements Limiter {
     /** Ends a reservation. */
     void settle(Promise promise, long used) {
         try {
-            check(limiter.settle(promise, used));
+            opened.settle(promise, used);
         } finally {
             opened.drop();
         }
@@ -165,14 +179,7 @@ public final class Rate extends Resource implements Limiter {
      * @throws DebtExceededException if the maximum debt is exceeded; the part up to it was charged
      */
     public void charge(long n) {
-        check(limiter.charge(Checks.count(n)));
-    }
-
-    private void check(long uncharged) {
-        if (uncharged > 0) {
-            opened.client.countUncharged(uncharged);
-            throw new DebtExceededException(uncharged, limiter.maxDebt());
-        }
+        opened.charge(Checks.count(n));
     }
 
     /**

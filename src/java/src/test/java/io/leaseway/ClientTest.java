@@ -2,6 +2,7 @@ package io.leaseway;
 
 import static io.leaseway.TestServer.eventually;
 import static io.leaseway.TestServer.sleep;
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -35,6 +36,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Executors;
@@ -333,26 +335,66 @@ class ClientTest {
     }
 
     @Test
-    void allTakesGaugesFirstAndReturnsWhatItTookIfOneFails() throws Exception {
+    void permitsOfSeveralLimitsAreTakenTogetherOrNotAtAll() throws Exception {
         Client client = connect(5);
-        Gauge gauge = client.gauge("a", options -> options.wants(5));
-        Rate rate = client.rate("b", options -> options.wants(5).window(Duration.ofMinutes(1)));
-        Rate closed = client.rate("c", options -> options.wants(5));
+        Gauge slots = client.gauge("slots", options -> options.wants(5));
+        Rate tokens =
+                client.rate("tokens", options -> options.wants(5).burst(10).maxDebt(50));
         ready(client);
-        Limiter both = Limits.all(rate, gauge);
-        Permit permit = both.begin();
-        assertEquals(1, gauge.inUse());
+        Limits both = client.limits(tokens.of(5), slots.of());
+        assertEquals(List.of("tokens", "slots"), both.resources());
+        Permit permit = both.acquire(Duration.ofSeconds(10));
+        assertEquals(1, slots.inUse());
+        var refused = assertThrows(RefusedException.class, both::tryAcquire);
+        assertEquals(0, refused.index());
+        assertEquals("tokens", refused.resource());
+        assertTrue(refused.retryAfter().orElseThrow().compareTo(Duration.ofSeconds(2)) < 0);
+        assertEquals(1, slots.inUse());
         permit.close();
-        assertEquals(0, gauge.inUse());
-        permit = both.beginAsync().get(5, TimeUnit.SECONDS);
-        assertEquals(1, gauge.inUse());
         permit.close();
-        closed.close();
-        Limiter three = Limits.all(closed, rate, gauge);
-        assertThrows(ClosedException.class, () -> three.begin(Duration.ofSeconds(5)));
-        assertTrue(three.beginAsync().handle((taken, error) -> error != null).get(5, TimeUnit.SECONDS));
-        assertEquals(0, gauge.inUse());
-        assertEquals(2, client.stats().resources().get(1).taken());
+        assertEquals(0, slots.inUse());
+        Permit two = both.withPermits(0, 5).tryAcquire();
+        refused = assertThrows(
+                RefusedException.class, () -> both.withPermits(0, 1).tryAcquire());
+        assertEquals(Optional.empty(), refused.retryAfter());
+        assertThrows(TimeoutException.class, () -> both.withPermits(0, 1).begin(Duration.ofMillis(20)));
+        CompletableFuture<Permit> cancelled = both.acquireAsync();
+        assertTrue(cancelled.cancel(false));
+        two.close();
+        assertEquals(0, slots.inUse());
+        both.beginAsync().get(10, TimeUnit.SECONDS).close();
+        client.close();
+        assertThrows(ClosedException.class, both::tryAcquire);
+        assertThrows(ClosedException.class, both::begin);
+    }
+
+    @Test
+    void reservationsOfSeveralLimitsAreSettledByLimit() throws Exception {
+        Client client = connect(5);
+        Gauge slots = client.gauge("slots", options -> options.wants(5));
+        Rate tokens =
+                client.rate("tokens", options -> options.wants(5).burst(10).maxDebt(50));
+        ready(client);
+        Limits both = client.limits(tokens.of(10), slots.of());
+        Reservations reservation = both.reserve(Duration.ofSeconds(10));
+        assertArrayEquals(new long[] {10, 1}, reservation.reserved());
+        assertEquals(1, slots.inUse());
+        reservation.settle(2, 0);
+        reservation.settle(10, 0);
+        assertEquals(0, slots.inUse());
+        assertTrue(tokens.available() >= 8);
+        both.charge(8, 9);
+        assertTrue(tokens.available() < 8);
+        both.refund(8, 9);
+        assertTrue(tokens.available() >= 8);
+        both.withPermits(1, 1).reserveAsync().get(10, TimeUnit.SECONDS).cancel();
+        Reservations small = both.withPermits(1, 1).tryReserve();
+        var exceeded = assertThrows(DebtExceededException.class, () -> small.settle(500, 1));
+        assertTrue(exceeded.getMessage().contains("`tokens`"), exceeded.getMessage());
+        assertEquals(0, slots.inUse());
+        assertThrows(IllegalArgumentException.class, () -> both.charge(1));
+        assertThrows(IllegalArgumentException.class, () -> tokens.of(-1));
+        client.close();
     }
 
     /** Lets the body of /held go on. */

@@ -228,6 +228,17 @@ final class Bucket implements Meter {
     }
 
     @Override
+    public long check(long now, long reserved, long n) {
+        settle(now);
+        UInt128 price = units(reserved + n);
+        if (isUnlimited() || !rate.isZero() && !credit.isLess(price)) {
+            return 0;
+        }
+        // Credit beyond the ceiling is dropped, so the reserved permits have to be taken first.
+        return reserved > 0 && ceiling().isLess(price) ? UNKNOWN : readyIn(now, reserved + n);
+    }
+
+    @Override
     public boolean take(long now, long n) {
         settle(now);
         if (isUnlimited()) {
@@ -260,6 +271,11 @@ final class Bucket implements Meter {
     @Override
     public boolean isTooMuch(long n) {
         return n > 1 && !rate.isZero() && permits() < n;
+    }
+
+    @Override
+    public double maxAtOnce() {
+        return permits();
     }
 
     @Override

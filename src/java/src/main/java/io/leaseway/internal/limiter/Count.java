@@ -35,6 +35,11 @@ final class Count implements Meter {
     }
 
     @Override
+    public long check(long now, long reserved, long n) {
+        return n > whole() - used - reserved ? UNKNOWN : 0;
+    }
+
+    @Override
     public boolean take(long now, long n) {
         if (n > whole() - used) {
             return false;
@@ -52,6 +57,11 @@ final class Count implements Meter {
     @Override
     public boolean isTooMuch(long n) {
         return whole() > 0 && whole() < n;
+    }
+
+    @Override
+    public double maxAtOnce() {
+        return Math.floor(capacity);
     }
 
     @Override

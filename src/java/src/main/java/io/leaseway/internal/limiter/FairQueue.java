@@ -11,38 +11,48 @@ import java.util.List;
 /**
  * A fair semaphore over a meter. Callers are served first come, first served. It keeps the queue of waiters; the meter
  * decides when the waiter at the head can be admitted. It has no clock and no lock: its owner calls tick at the time
- * that wake says, and wakes the waiters of takeResolved.
+ * that wake says, wakes the waiters of takeResolved, and advances the tickets of takeAdvanced.
+ *
+ * <p>A request for permits of several limiters waits in the queues of all of them, see {@link Ticket}. When it gets to
+ * the head of a queue and its permits are available, they are reserved: it keeps its place, and waiters behind it are
+ * admitted from the rest. The frontier is the first waiter whose permits are neither granted nor reserved.
  */
 final class FairQueue {
     private final Meter meter;
     private final Runnable onPressure;
     private Waiter head;
     private Waiter tail;
+    private Waiter frontier;
+    /** The sum of permits reserved for the waiters ahead of the frontier. */
+    private long reserved;
+    /** The number of waiters that have joined so far. */
+    private long joined;
     /** At this time the lease expires, and the capacity becomes then. */
     private long until = NEVER;
 
     private double then;
-    /** The sum of permits that queued waiters want. */
+    /** The sum of permits that the waiters from the frontier on want. */
     private long waiting;
-    /** The permits requested so far, and those requested while the queue was empty. */
+    /** The permits requested so far, and those requested while no caller waited. */
     private long arrived;
 
     private long arrivedFreely;
     /** The permits returned unused so far. */
     long refunded;
-    /** When the head of the queue can be admitted, or UNKNOWN if that does not depend on time alone. */
+    /** When the frontier can be admitted, or UNKNOWN if that does not depend on time alone. */
     private long due = UNKNOWN;
     /** The number of pending permits at the last notification of pressure. */
     private long notifiedAt;
     /** The peak of permits in use and wanted since it was last read. */
     private long peak;
-    /** The total time with a non-empty queue, up to the moment it was last empty. */
+    /** The total time with waiting callers, up to the last moment without any. */
     private long queued;
-    /** Since when the queue has been non-empty, or UNKNOWN. */
+    /** Since when callers have been waiting, or UNKNOWN. */
     private long queuedSince = UNKNOWN;
 
     private boolean isClosed;
     private List<Waiter> resolved = List.of();
+    private List<Ticket> advanced = List.of();
 
     FairQueue(Meter meter, Runnable onPressure) {
         this.meter = meter;
@@ -65,8 +75,18 @@ final class FairQueue {
         return arrivedFreely;
     }
 
-    boolean isEmpty() {
-        return head == null;
+    /** Returns the permits that are reserved for callers that still wait for permits of other limiters. */
+    long reserved() {
+        return reserved;
+    }
+
+    /** Returns whether callers wait for permits that are not reserved for them. */
+    boolean hasWaiters() {
+        return frontier != null;
+    }
+
+    boolean isClosed() {
+        return isClosed;
     }
 
     /** Brings the queue up to now: the lease may have expired, and waiters may be due. Every use begins with it. */
@@ -88,6 +108,13 @@ final class FairQueue {
     List<Waiter> takeResolved() {
         List<Waiter> taken = resolved;
         resolved = List.of();
+        return taken;
+    }
+
+    /** Takes the tickets whose permits are reserved here since the last call, or that were refused. */
+    List<Ticket> takeAdvanced() {
+        List<Ticket> taken = advanced;
+        advanced = List.of();
         return taken;
     }
 
@@ -125,21 +152,39 @@ final class FairQueue {
         }
         long before = pending(now);
         var waiter = new Waiter(n, wake);
+        push(now, waiter);
+        raisePressure(now, before);
+        if (frontier == waiter) {
+            // Nobody waited and the meter has just refused: this only records the due time.
+            admit(now);
+        }
+        return waiter;
+    }
+
+    private void push(long now, Waiter waiter) {
+        waiter.place = joined++;
         waiter.previous = tail;
         if (tail == null) {
             head = waiter;
-            queuedSince = now;
         } else {
             tail.next = waiter;
         }
         tail = waiter;
-        waiting += n;
-        raisePressure(now, before);
-        if (head == waiter) {
-            // The queue was empty and the meter has just refused: this only records the due time.
-            admit(now);
+        if (frontier == null) {
+            setFrontier(now, waiter);
         }
-        return waiter;
+        waiting += waiter.n;
+    }
+
+    /** Sets the frontier; null if no caller waits. */
+    private void setFrontier(long now, Waiter waiter) {
+        if (waiter == null && queuedSince != UNKNOWN) {
+            queued += Math.max(now - queuedSince, 0);
+            queuedSince = UNKNOWN;
+        } else if (waiter != null && queuedSince == UNKNOWN) {
+            queuedSince = now;
+        }
+        frontier = waiter;
     }
 
     /** Called by the thread of a waiter that is no longer queued. */
@@ -157,58 +202,122 @@ final class FairQueue {
         State state = waiter.state;
         waiter.state = State.FINISHED;
         if (state == State.QUEUED) {
-            boolean wasHead = head == waiter;
-            unlink(now, waiter);
-            waiting -= waiter.n;
-            if (wasHead) {
-                meter.stopSaving(now);
+            if (unlink(now, waiter)) {
                 admit(now);
             }
         } else if (state == State.ADMITTED) {
-            meter.handBack(now, waiter.promise);
-            admit(now);
+            handBack(now, waiter.promise);
         }
     }
 
-    /** Admits waiters from the head while the meter allows it, and records when the next can be admitted. */
+    /** Ends a promise whose permits are not used. */
+    void handBack(long now, Promise promise) {
+        meter.handBack(now, promise);
+        admit(now);
+    }
+
+    /** Admits waiters from the frontier on while the meter allows it, and records when the next can be admitted. */
     void admit(long now) {
+        if (reserved > 0 && meter.check(now, reserved, 0) != 0) {
+            // The capacity was cut, or permits were charged.
+            waiting += reserved;
+            reserved = 0;
+            setFrontier(now, head);
+        }
+        advanceFrontier(now);
+        saveForFront(now);
+    }
+
+    /** Saves up for the waiter at the front, also if its permits are reserved. Taking permits ends that. */
+    private void saveForFront(long now) {
+        if (head != null) {
+            meter.saveFor(now, head.n);
+        }
+    }
+
+    /** Moves the frontier, and records when it can be moved again. */
+    private void advanceFrontier(long now) {
         due = UNKNOWN;
-        while (head != null) {
-            Waiter waiter = head;
-            if (!meter.take(now, waiter.n)) {
-                meter.saveFor(now, waiter.n);
-                long wait = meter.readyIn(now, waiter.n);
+        while (frontier != null) {
+            Waiter waiter = frontier;
+            long wait = meter.check(now, reserved, waiter.n);
+            if (wait != 0) {
                 if (wait != UNKNOWN) {
                     due = wait < NEVER - now ? now + wait : NEVER;
                 }
                 return;
             }
+            setFrontier(now, waiter.next);
             waiting -= waiter.n;
+            if (waiter.ticket != null) {
+                reserved += waiter.n;
+                advance(waiter.ticket);
+                continue;
+            }
+            meter.take(now, waiter.n);
             waiter.promise = meter.promise(waiter.n);
-            resolve(now, waiter, State.ADMITTED);
+            resolve(waiter, State.ADMITTED);
         }
     }
 
     void close(long now) {
         isClosed = true;
         while (head != null) {
-            resolve(now, head, State.REFUSED);
+            resolve(head, State.REFUSED);
         }
+        setFrontier(now, null);
         waiting = 0;
+        reserved = 0;
         due = UNKNOWN;
         meter.stopSaving(now);
     }
 
-    private void resolve(long now, Waiter waiter, State state) {
-        unlink(now, waiter);
+    private void resolve(Waiter waiter, State state) {
+        detach(waiter);
         waiter.state = state;
+        if (waiter.ticket != null) {
+            advance(waiter.ticket);
+            return;
+        }
         if (resolved.isEmpty()) {
             resolved = new ArrayList<>();
         }
         resolved.add(waiter);
     }
 
-    private void unlink(long now, Waiter waiter) {
+    private void advance(Ticket ticket) {
+        if (advanced.isEmpty()) {
+            advanced = new ArrayList<>();
+        }
+        advanced.add(ticket);
+    }
+
+    /** Returns whether a queued waiter is ahead of the frontier, so that its permits are reserved. */
+    boolean isAhead(Waiter waiter) {
+        return frontier == null || waiter.place < frontier.place;
+    }
+
+    /** Takes a queued waiter out of the queue. Returns whether others may be admitted now. */
+    private boolean unlink(long now, Waiter waiter) {
+        boolean isFront = head == waiter;
+        boolean isAhead = isAhead(waiter);
+        boolean isFrontier = frontier == waiter;
+        if (isAhead) {
+            reserved -= waiter.n;
+        } else {
+            waiting -= waiter.n;
+        }
+        if (isFrontier) {
+            setFrontier(now, waiter.next);
+        }
+        detach(waiter);
+        if (isFront) {
+            meter.stopSaving(now);
+        }
+        return isAhead || isFrontier;
+    }
+
+    private void detach(Waiter waiter) {
         if (waiter.previous == null) {
             head = waiter.next;
         } else {
@@ -221,30 +330,37 @@ final class FairQueue {
         }
         waiter.previous = null;
         waiter.next = null;
-        if (head == null) {
-            queued += Math.max(now - queuedSince, 0);
-            queuedSince = UNKNOWN;
-        }
     }
 
     /** Counts a request. */
     void arrive(long n) {
         arrived += n;
-        if (head == null) {
+        if (frontier == null) {
             arrivedFreely += n;
         }
     }
 
-    /** Takes permits without queueing, if the queue is empty. */
+    /** Returns whether n permits can be taken beyond claimed ones without overtaking a waiter. */
+    private boolean areFree(long now, long claimed, long n) {
+        return frontier == null && meter.check(now, reserved + claimed, n) == 0;
+    }
+
+    /** Takes permits without queueing, if no caller waits. */
     private boolean takeUnqueued(long now, long n) {
-        boolean taken = n == 0 || head == null && meter.take(now, n);
+        boolean taken = n == 0;
+        if (!taken && reserved == 0) {
+            taken = frontier == null && meter.take(now, n);
+        } else if (!taken && areFree(now, 0, n)) {
+            taken = meter.take(now, n);
+            saveForFront(now);
+        }
         // A refused caller is demand, too.
         peak = Math.max(peak, taken ? demanded() : demanded() + n);
         return taken;
     }
 
     private long demanded() {
-        return meter.inUse() + waiting;
+        return meter.inUse() + waiting + reserved;
     }
 
     /** Returns the peak since the last call of the sum of permits in use, waited for and refused. */
@@ -274,8 +390,59 @@ final class FairQueue {
         }
     }
 
-    /** Returns the total time with a non-empty queue. */
+    /** Returns the total time with waiting callers. */
     long queuedTime(long now) {
         return queuedSince == UNKNOWN ? queued : queued + Math.max(now - queuedSince, 0);
+    }
+
+    // Requests for permits of several limiters.
+
+    /** Returns why n permits cannot be taken beyond claimed ones, or null. Takes nothing. */
+    Refusal claim(long now, long claimed, long n) {
+        if (isClosed) {
+            return Refusal.closed();
+        }
+        long all = claimed + n;
+        if (meter.isTooMuch(all)) {
+            return Refusal.tooMany(meter.maxAtOnce());
+        }
+        return areFree(now, claimed, n) ? null : Refusal.notNow(meter.readyIn(now, waiting + reserved + all));
+    }
+
+    /** Takes permits that are free. */
+    void takeChecked(long now, long n) {
+        arrive(n);
+        takeUnqueued(now, n);
+    }
+
+    /** Counts refused permits as demand. */
+    void refuse(long n) {
+        arrive(n);
+        peak = Math.max(peak, demanded() + n);
+    }
+
+    /** Joins the queue. */
+    Waiter join(long now, long n, Ticket ticket) {
+        arrive(n);
+        long before = pending(now);
+        var waiter = new Waiter(n, ticket);
+        push(now, waiter);
+        admit(now);
+        if (!isAhead(waiter)) {
+            raisePressure(now, before);
+        }
+        peak = Math.max(peak, demanded());
+        return waiter;
+    }
+
+    /** Takes the reserved permits of a waiter. */
+    Promise takeReserved(long now, Waiter waiter) {
+        // Taken before it leaves the queue, because then the meter stops saving up for it.
+        meter.take(now, waiter.n);
+        Promise promise = meter.promise(waiter.n);
+        unlink(now, waiter);
+        waiter.state = State.FINISHED;
+        admit(now);
+        return promise;
     }
 }

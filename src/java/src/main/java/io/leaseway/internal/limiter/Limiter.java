@@ -10,6 +10,7 @@ import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
@@ -34,7 +35,12 @@ public abstract class Limiter {
 
     private static final ScheduledThreadPoolExecutor TIMERS = newTimers();
 
+    private static final AtomicLong CREATED = new AtomicLong();
+
     final FairQueue queue;
+    /** The place in the order in which several limiters are locked. */
+    final long rank = CREATED.getAndIncrement();
+
     private final ReentrantLock lock = new ReentrantLock();
     private final Executor executor;
     private final long start;
@@ -78,19 +84,42 @@ public abstract class Limiter {
         lock.lock();
     }
 
-    /** Ends a use of the queue, and wakes the waiters that were admitted meanwhile. */
+    /** Ends a use of the queue, and wakes the waiters that were admitted meanwhile. No other limiter may be locked. */
     final void unlock() {
         long at = queue.wake();
         if (at != armed) {
             arm(at);
         }
         List<Waiter> resolved = queue.takeResolved();
+        List<Ticket> advanced = queue.takeAdvanced();
         lock.unlock();
         if (!resolved.isEmpty()) {
-            for (Waiter waiter : resolved) {
-                waiter.wake.run();
-            }
+            wake(resolved);
         }
+        if (!advanced.isEmpty()) {
+            JointLimiter.advanceAll(advanced);
+        }
+    }
+
+    /** As unlock, for one of several locked limiters: adds the waiters to wake and the tickets to advance. */
+    final void unlock(List<Waiter> resolved, List<Ticket> advanced) {
+        long at = queue.wake();
+        if (at != armed) {
+            arm(at);
+        }
+        resolved.addAll(queue.takeResolved());
+        advanced.addAll(queue.takeAdvanced());
+        lock.unlock();
+    }
+
+    static void wake(List<Waiter> resolved) {
+        for (Waiter waiter : resolved) {
+            waiter.wake.run();
+        }
+    }
+
+    final Executor executor() {
+        return executor;
     }
 
     private void arm(long at) {

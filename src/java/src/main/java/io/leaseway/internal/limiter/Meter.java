@@ -24,6 +24,12 @@ interface Meter {
     /** Returns the permits in use that will be returned; 0 for a rate. */
     long inUse();
 
+    /**
+     * Returns 0 if n permits are available beyond reserved ones; otherwise the time until they are, or UNKNOWN if that
+     * does not depend on time alone. It takes nothing.
+     */
+    long check(long now, long reserved, long n);
+
     /** Takes n permits, or none. */
     boolean take(long now, long n);
 
@@ -32,6 +38,9 @@ interface Meter {
 
     /** Returns whether n permits are more than can ever be available at once at this capacity, which is not 0. */
     boolean isTooMuch(long n);
+
+    /** Returns the maximum number of permits that can be available at once at this capacity. */
+    double maxAtOnce();
 
     /** The head of the queue needs n permits: save up for it. */
     void saveFor(long now, long n);

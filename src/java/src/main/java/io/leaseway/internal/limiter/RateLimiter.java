@@ -87,6 +87,11 @@ public final class RateLimiter extends Limiter {
     /** Waits for n permits as acquire does, for work whose cost is known only at its end. */
     public Promise reserve(long n, long timeout) throws InterruptedException, TimeoutException {
         acquire(n, timeout);
+        return promiseTaken(n);
+    }
+
+    /** Turns n permits that were just taken into a promise. */
+    Promise promiseTaken(long n) {
         lock();
         try {
             return bucket.promise(n);
@@ -174,7 +179,7 @@ public final class RateLimiter extends Limiter {
     public long available() {
         long now = lock();
         try {
-            return queue.isEmpty() ? bucket.available(now) : 0;
+            return queue.hasWaiters() ? 0 : Math.max(bucket.available(now) - queue.reserved(), 0);
         } finally {
             unlock();
         }
@@ -194,7 +199,7 @@ public final class RateLimiter extends Limiter {
     public long readyIn(long n) {
         long now = lock();
         try {
-            return bucket.isUnlimited() ? 0 : bucket.readyIn(now, queue.waiting() + n);
+            return bucket.isUnlimited() ? 0 : bucket.readyIn(now, queue.waiting() + queue.reserved() + n);
         } finally {
             unlock();
         }

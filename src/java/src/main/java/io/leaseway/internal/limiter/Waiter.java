@@ -15,6 +15,10 @@ final class Waiter {
     final long n;
     /** Called without the lock of the limiter when the waiter is no longer queued. */
     final Runnable wake;
+    /** Present if it waits in the queues of other limiters, too; then wake is not. */
+    final Ticket ticket;
+    /** The number of waiters that had joined before. */
+    long place;
 
     volatile State state = State.QUEUED;
     Promise promise;
@@ -24,5 +28,12 @@ final class Waiter {
     Waiter(long n, Runnable wake) {
         this.n = n;
         this.wake = wake;
+        this.ticket = null;
+    }
+
+    Waiter(long n, Ticket ticket) {
+        this.n = n;
+        this.wake = null;
+        this.ticket = ticket;
     }
 }

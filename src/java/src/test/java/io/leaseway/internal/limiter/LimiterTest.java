@@ -241,7 +241,7 @@ class LimiterTest {
         assertTrue(queue.tryAcquire(200 * MS, 1), "its permit came back");
         queue.leave(200 * MS, second);
         assertEquals(0, queue.waiting());
-        assertTrue(queue.isEmpty());
+        assertTrue(!queue.hasWaiters());
         assertEquals(1, queue.meter().taken());
     }
 

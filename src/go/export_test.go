@@ -1,0 +1,8 @@
+package leaseway
+
+// RenewalStream returns the number of the stream on which leases are renewed at present, or 0.
+func (c *Client) RenewalStream() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session.Stream()
+}
