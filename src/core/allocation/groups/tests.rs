@@ -138,7 +138,10 @@ proptest! {
 
     /// Rules that change in place divide as if they had been there from the beginning.
     #[test]
-    fn changed_rules_divide_like_new_ones(case in case(), rules in proptest::collection::vec(drawn_rule("[a-d*](/[a-d])?".prop_map(|rule| rule)), 0..8)) {
+    fn changed_rules_divide_like_new_ones(
+        case in case(),
+        rules in proptest::collection::vec(drawn_rule("[a-d*](/[a-d*])?"), 0..8),
+    ) {
         let other = Case { groups: rules, ..case.clone() };
         let mut groups = divided(&other);
         let settings = settings(&case);
