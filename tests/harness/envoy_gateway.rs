@@ -104,11 +104,13 @@ impl AiGateway {
         fs::write(file("config.yaml"), format!("{resources}\n---\n{PROXY}")).unwrap();
         fs::write(file("quotas.yaml"), quotas).unwrap();
         let variables = [("LEASEWAY_QUOTAS", &*file("quotas.yaml"))];
-        let arguments = ["run", &file("config.yaml"), "--run-id=0", "--debug"];
+        // A socket in /tmp, which all tests share, has this name.
+        let run = text(Path::new(directory.path().file_name().unwrap()));
+        let arguments = ["run", &file("config.yaml"), "--run-id", &run, "--debug"];
         let process = Process::start_program(&built().join("aigw"), &arguments, &variables);
         let certificates = home.join(".config/envoy-gateway/certs/envoy");
         symlink(&certificates, "/certs").unwrap();
-        let resources = home.join(".local/state/aigw/runs/0/envoy-ai-gateway-resources");
+        let resources = home.join(format!(".local/state/aigw/runs/{run}/envoy-ai-gateway-resources"));
         eventually("the certificates and the resources are there", || {
             assert!(process.ended().is_none(), "aigw exited during startup: {}", process.stderr());
             (resources.join("config.yaml").exists() && certificates.join("tls.key").exists()).then_some(())
