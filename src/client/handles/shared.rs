@@ -29,7 +29,8 @@ mod tests;
 /// Minimum time between demand estimates triggered by waiting callers.
 const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
 
-/// Minimum time between two estimates of all demands for a stream of renewals.
+/// Minimum time between two estimates of all demands for a stream of renewals. In between, only the demands that a message
+/// states are estimated.
 const STREAM_ESTIMATE_INTERVAL: Millis = Millis(1_000);
 
 /// The first request for a resource is delayed by this, because a first caller commonly arrives right after opening.
@@ -618,7 +619,7 @@ impl State {
             if now.since(self.estimated) >= STREAM_ESTIMATE_INTERVAL {
                 self.want_all(now);
             } else {
-                // What is in use beyond a lease must be reported with the lease.
+                // A message that names a cut lease must also report what is in use beyond it.
                 due_resources = self.session.next_stated(now);
             }
         } else if is_due {
