@@ -16,3 +16,4 @@ pub(crate) mod rate;
 pub(crate) mod resource;
 pub(crate) mod resource_builder;
 pub(crate) mod shared;
+pub(crate) mod spender;

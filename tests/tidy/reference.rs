@@ -264,6 +264,7 @@ fn known_in_configurations() -> BTreeSet<String> {
         \x20 algorithm: {kind: NOTHING, nothing: 1}\n  clients: [{nothing: 1}]\n\
         \x20 groups: {nothing: 1, rules: [{nothing: 1}]}\n\
         - identifier_glob: \"b\"\n  capacity: 1\n  algorithm: {kind: PRIORITY_POOL, parameters: {nothing: 1}}\n\
+        - identifier_glob: \"c\"\n  capacity: 1\n  algorithm: {kind: BUDGET, parameters: {nothing: 1}}\n\
         access:\n\
         - {nothing: 1}\n\
         - {who: a, may: nothing}\n";

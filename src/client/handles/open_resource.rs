@@ -12,7 +12,7 @@ use leaseway_core::types::{Amount, Millis};
 use tokio::sync::watch;
 
 use crate::{
-    handles::budget::Spender,
+    handles::spender::Spender,
     limiter::{
         GaugeLimiter, RateLimiter, Window, WindowDemand, WindowSample,
         demand::{Demand, DemandKind, Sample},

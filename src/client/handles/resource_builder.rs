@@ -5,12 +5,13 @@ use std::sync::Arc;
 use crate::{
     error::{OpenError, check_id, check_wants},
     handles::{
-        budget::{Budget, Spender},
+        budget::Budget,
         gauge::Gauge,
         open_resource::{Limiter, OpenResource},
         rate::Rate,
         resource::Resource,
         shared::CloseGuard,
+        spender::Spender,
     },
     limiter::{Burst, GaugeLimiter, RateLimiter, Window},
     session::Mode,
