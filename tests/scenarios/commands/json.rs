@@ -215,6 +215,14 @@ fn of_overrides(printed: &mut Printed, peers: &Peers) {
     assert_eq!(explained["levels"][0]["overridden"]["why"], "a test");
     assert!(printed.operate(peers, "capacity", &["mysql", "--clear"])["override"].is_null());
     printed.ask(peers, "release", &["alice", "mysql"]);
+    printed.ask(peers, "get", &["a", "planned", "10"]);
+    let maximum = ["planned", "--group", "a", "--maximum", "30", "--for", "10m", "--why", "a test"];
+    assert_eq!(printed.operate(peers, "capacity", &maximum)["override"]["maximum"], 30.0);
+    let explained = printed.ask(peers, "explain", &["a", "planned"]);
+    assert_eq!(explained["levels"][0]["overridden_groups"][0]["group"], "a");
+    printed.ask(peers, "status", &["planned"]);
+    printed.operate(peers, "capacity", &["planned", "--group", "a", "--clear"]);
+    printed.ask(peers, "release", &["a", "planned"]);
 }
 
 fn of_pools(printed: &mut Printed, peers: &Peers) {
