@@ -1,8 +1,9 @@
 //! Tests of third-party programs run if an environment variable has the program's path. For example,
 //! `LEASEWAY_TEST_ENVOY` sets `cfg(envoy)`; without it the tests with Envoy are ignored. `.ci/run` sets all variables.
 
-const GATES: [&str; 13] = [
+const GATES: [&str; 14] = [
     "chromium",
+    "control_planes",
     "cxx",
     "doorman",
     "envoy",

@@ -9,6 +9,7 @@
 
 mod harness {
     pub(crate) mod authority;
+    pub(crate) mod backend;
     pub(crate) mod bearer;
     pub(crate) mod binary;
     pub(crate) mod collector;
@@ -16,6 +17,7 @@ mod harness {
     pub(crate) mod control_plane;
     pub(crate) mod doorman;
     pub(crate) mod envoy;
+    pub(crate) mod envoy_gateway;
     pub(crate) mod foreign;
     pub(crate) mod gateway;
     pub(crate) mod go_child;
@@ -24,6 +26,7 @@ mod harness {
     pub(crate) mod http;
     pub(crate) mod http2;
     pub(crate) mod legacy_client;
+    pub(crate) mod machine;
     pub(crate) mod peers;
     pub(crate) mod process;
     pub(crate) mod prometheus;

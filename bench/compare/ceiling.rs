@@ -208,6 +208,7 @@ impl Capacity for Fixed {
             safe_capacity: Some(1.0),
             pool: None,
             priority: asked.priority,
+            budget: None,
             unlimited: None,
         };
         let response = request.into_inner().resource.into_iter().map(granted).collect();

@@ -36,6 +36,38 @@ pub struct ResourceRequest {
     /// no master, its capacity is reserved for this holder.
     #[prost(message, optional, tag = "102")]
     pub had: ::core::option::Option<Lease>,
+    /// BUDGET: what the client has spent. Without it the client gets nothing from a budget. `has.capacity` is then the
+    /// allowance, or what was spent if that is more, and `has` is sent even if the lease has expired.
+    #[prost(message, optional, tag = "103")]
+    pub spent: ::core::option::Option<Spent>,
+}
+/// The report of a client of a budget.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Spent {
+    /// All that this incarnation has spent in the period.
+    #[prost(double, optional, tag = "1")]
+    pub amount: ::core::option::Option<f64>,
+    /// Start of the period in Unix seconds, as in the lease.
+    #[prost(int64, optional, tag = "2")]
+    pub period: ::core::option::Option<i64>,
+    /// Random number of the incarnation, which is another one after a restart, and after `starts_over`.
+    #[prost(fixed64, optional, tag = "3")]
+    pub incarnation: ::core::option::Option<u64>,
+    /// The smallest useful slice, such as the cost of the call that waits.
+    #[prost(double, optional, tag = "4")]
+    pub need: ::core::option::Option<f64>,
+}
+/// What the lease of a budget says besides its capacity, which is what its holder may spend in the period in all.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BudgetLease {
+    /// The period in Unix seconds. Without an end the budget is spent once.
+    #[prost(int64, optional, tag = "1")]
+    pub period_start: ::core::option::Option<i64>,
+    #[prost(int64, optional, tag = "2")]
+    pub period_end: ::core::option::Option<i64>,
+    /// All that this incarnation had counts as spent. The client continues as another incarnation that has spent nothing.
+    #[prost(bool, optional, tag = "3")]
+    pub starts_over: ::core::option::Option<bool>,
 }
 /// Usage of a client since its last answered request, or current usage below a child node. If absent, all capacity that
 /// the holder has counts as used.
@@ -82,6 +114,8 @@ pub struct ResourceResponse {
     /// The priority that the server uses for this client. The template may cap the requested one.
     #[prost(int64, optional, tag = "101")]
     pub priority: ::core::option::Option<i64>,
+    #[prost(message, optional, tag = "102")]
+    pub budget: ::core::option::Option<BudgetLease>,
     /// Nothing limits this resource: no template matches it, or its template has NO_ALGORITHM. Every request is granted.
     #[prost(bool, optional, tag = "103")]
     pub unlimited: ::core::option::Option<bool>,
@@ -218,6 +252,9 @@ pub struct ServerCapacityResourceRequest {
     /// The demand in each group, if the parent's settings group clients. Then `wants` are the same in total.
     #[prost(message, repeated, tag = "105")]
     pub group: ::prost::alloc::vec::Vec<GroupDemand>,
+    /// BUDGET: start of the period in which `outstanding` was spent, in Unix seconds.
+    #[prost(int64, optional, tag = "106")]
+    pub period: ::core::option::Option<i64>,
 }
 /// The demand of a group of clients below a child node.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -267,6 +304,8 @@ pub struct ServerCapacityResourceResponse {
     /// The child node's part of each group in the request.
     #[prost(message, repeated, tag = "101")]
     pub group: ::prost::alloc::vec::Vec<GroupShare>,
+    #[prost(message, optional, tag = "102")]
+    pub budget: ::core::option::Option<BudgetLease>,
 }
 /// A child node's part of a group.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -350,7 +389,7 @@ pub struct GetServerCapacityResponse {
     #[prost(string, optional, tag = "101")]
     pub page: ::core::option::Option<::prost::alloc::string::String>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReleaseCapacityRequest {
     #[prost(string, optional, tag = "1")]
     pub client_id: ::core::option::Option<::prost::alloc::string::String>,
@@ -368,6 +407,10 @@ pub struct ReleaseCapacityRequest {
     /// As in GetServerCapacityRequest.
     #[prost(uint64, optional, tag = "103")]
     pub term: ::core::option::Option<u64>,
+    /// Budgets: the last reports, which are final. Each belongs to the entry of `resource_id` at the same position; those
+    /// of other resources are empty.
+    #[prost(message, repeated, tag = "104")]
+    pub spent: ::prost::alloc::vec::Vec<Spent>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReleaseCapacityResponse {
@@ -438,6 +481,8 @@ pub mod algorithm {
         FairShare = 3,
         /// Leaseway's. Upgrade all servers before a configuration uses it: older parsers reject unknown kinds.
         PriorityPool = 100,
+        /// Leaseway's, too: an amount per period.
+        Budget = 101,
     }
     impl Kind {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -451,6 +496,7 @@ pub mod algorithm {
                 Self::ProportionalShare => "PROPORTIONAL_SHARE",
                 Self::FairShare => "FAIR_SHARE",
                 Self::PriorityPool => "PRIORITY_POOL",
+                Self::Budget => "BUDGET",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -461,6 +507,7 @@ pub mod algorithm {
                 "PROPORTIONAL_SHARE" => Some(Self::ProportionalShare),
                 "FAIR_SHARE" => Some(Self::FairShare),
                 "PRIORITY_POOL" => Some(Self::PriorityPool),
+                "BUDGET" => Some(Self::Budget),
                 _ => None,
             }
         }

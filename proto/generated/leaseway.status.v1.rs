@@ -269,6 +269,9 @@ pub struct Resource {
     /// The part of `held` that gateways hold.
     #[prost(double, tag = "18")]
     pub held_by_gateways: f64,
+    /// Unset unless the algorithm is BUDGET, and before its first request.
+    #[prost(message, optional, tag = "25")]
+    pub budget: ::core::option::Option<Budget>,
 }
 /// A group of clients.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -298,6 +301,26 @@ pub struct Group {
     /// Number of clients, or of groups in it.
     #[prost(uint64, tag = "9")]
     pub members: u64,
+}
+/// A budget in its current period. `capacity` of its resource is the amount.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Budget {
+    /// The period in Unix seconds. Without an end the budget is spent once.
+    #[prost(int64, tag = "1")]
+    pub period_start: i64,
+    #[prost(int64, optional, tag = "2")]
+    pub period_end: ::core::option::Option<i64>,
+    /// Spent as far as it was reported, and all that holders that are gone had.
+    #[prost(double, tag = "3")]
+    pub spent: f64,
+    /// The part of `spent` that belongs to no live holder. Slices that were lost are in it.
+    #[prost(double, tag = "4")]
+    pub gone: f64,
+    /// Slices that live holders have not spent yet, as far as was reported.
+    #[prost(double, tag = "5")]
+    pub reserved: f64,
+    #[prost(double, tag = "6")]
+    pub left: f64,
 }
 /// The capacity that an operator has set for one resource, in place of the template's.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -301,7 +301,8 @@ pub(crate) fn from_below(status: &Status) -> Option<String> {
 
 /// Like [`from_below`], or tonic's message about an HTTP server without gRPC.
 pub(crate) fn not_grpc(status: &Status) -> Option<String> {
-    let page = status.message().starts_with("grpc-status header missing");
+    let says = |text| status.message().contains(text);
+    let page = says("grpc-status header missing") || says("while receiving response with status: ");
     from_below(status).or_else(|| page.then(|| status.message().to_owned()))
 }
 

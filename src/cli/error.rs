@@ -157,6 +157,10 @@ pub(crate) enum CliError {
         "the server at {address} knows no client `{client}` of `{resource}`: it has sent no request, or its lease has expired; `leaseway status {resource}` lists the clients; pass --node if `{client}` is a child node"
     )]
     NoSuchHolder { client: String, resource: String, address: String },
+    #[error(
+        "the server at {address} knows no budget `{resource}`: it is of another kind, or no client has asked for it in this period"
+    )]
+    NoBudget { resource: String, address: String },
     /// What the client did hold was released.
     #[error(
         "`{client}` holds no lease on {resources}: it has sent no request, its lease has expired, or its id is different"

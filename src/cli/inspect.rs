@@ -1,5 +1,6 @@
 //! Commands that inspect a cluster: status, explanations, checks, support bundles.
 
+pub(crate) mod budget;
 pub(crate) mod check;
 pub(crate) mod debug;
 pub(crate) mod explain;

@@ -95,6 +95,9 @@ enum Command {
     Status(inspect::status::ShowStatus),
     /// Check the health of a cluster and suggest fixes
     Check(inspect::check::Check),
+    /// Show budgets
+    #[command(subcommand)]
+    Budget(inspect::budget::BudgetCommand),
     /// Monitor a cluster in the terminal
     Top(Box<inspect::top::Top>),
     /// Collect a support bundle
@@ -215,6 +218,7 @@ fn main() -> ExitCode {
         Command::Release(release) => release.run(),
         Command::Shell(shell) => shell.run(),
         Command::Status(status) => status.run(),
+        Command::Budget(command) => command.run(),
         Command::Top(top) => top.run(),
         Command::Debug(command) => command.run(),
         Command::Explain(explain) => explain.run(),

@@ -3,6 +3,7 @@
 pub(crate) mod asker;
 pub(crate) mod balanced;
 pub mod blocking;
+pub(crate) mod budget;
 pub(crate) mod client;
 pub(crate) mod gauge;
 pub mod layer;
@@ -15,3 +16,4 @@ pub(crate) mod rate;
 pub(crate) mod resource;
 pub(crate) mod resource_builder;
 pub(crate) mod shared;
+pub(crate) mod spender;

@@ -70,6 +70,7 @@ pub use self::{
     handles::{
         balanced::Balanced,
         blocking,
+        budget::Budget,
         client::{Builder, Client},
         gauge::{Gauge, Permit},
         layer,
@@ -79,6 +80,7 @@ pub use self::{
         resource::Resource,
         resource_builder::ResourceBuilder,
         shared::Health,
+        spender::SpendError,
     },
     transport::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, endpoint, tls_error},
 };

@@ -25,6 +25,7 @@
 //! several limits takes ([`joint`]).
 
 mod bucket;
+mod budget;
 pub mod demand;
 pub mod joint;
 mod meter;
@@ -38,6 +39,7 @@ mod window;
 
 pub use self::{
     bucket::{Bucket, Burst, Standing},
+    budget::BudgetBook,
     joint::{Binding, Claim},
     meter::{Meter, Nanos, Promise, Shortage},
     refusal::{Closed, DebtExceeded, TryError},

@@ -53,6 +53,7 @@
 //!     token: Some(1),
 //!     wire: Wire { expiry_time: 60, refresh_interval: 5, capacity: 40.0 },
 //!     safe: Some(10.0),
+//!     budget: None,
 //! };
 //! session.answered(Millis(20), request.number, vec![lease.clone()]);
 //! let usable = session.usable(Millis(20), "searches").expect("it is wanted");
@@ -119,7 +120,9 @@ use leaseway_core::{
 
 pub use self::{
     lease::{Capacity, Lease, Mode, Wire},
-    messages::{Ask, Basis, Body, Demand, GrantedLease, Outgoing, Release, StreamReply, StreamRequest, Usable, Wants},
+    messages::{
+        Ask, Basis, Body, BudgetUse, Demand, GrantedLease, Outgoing, Release, StreamReply, StreamRequest, Usable, Wants,
+    },
     pace::Pace,
 };
 
@@ -235,7 +238,8 @@ impl<D: Demand> Session<D> {
             returning.due = soon.max(returning.not_before);
             // It may have been opened anew, by a handle that does not know of the lease yet.
             returning.reported = None;
-            if returning.given_back {
+            // The allowance of a budget belongs to the incarnation that was closed.
+            if returning.given_back || demand.spent().is_some() {
                 // The server may have processed the release.
                 returning = ResourceState { safe: returning.safe, ..ResourceState::new(demand.clone(), mode, now) };
             }
@@ -534,7 +538,8 @@ impl<D: Demand> Session<D> {
         self.leaving.retain(|_, entry| entry.lease.is_some_and(|lease| lease.is_live(now)));
         let releases = self.leaving.iter_mut().take(self.resources_per_request).map(|(id, entry)| {
             entry.given_back = true;
-            Release { id: Arc::clone(id), token: entry.lease.and_then(|lease| lease.token) }
+            let token = entry.lease.and_then(|lease| lease.token);
+            Release { id: Arc::clone(id), token, spent: entry.demand.spent() }
         });
         Some(releases.collect()).filter(|releases: &Vec<_>| !releases.is_empty())
     }
@@ -566,6 +571,15 @@ impl<D: Demand> Session<D> {
         let Some(entry) = self.entries.get_mut(&given.id).or_else(|| self.leaving.get_mut(&given.id)) else {
             return false;
         };
+        let incarnation = |demand: &D| demand.spent().map(|spent| spent.incarnation);
+        if incarnation(&entry.demand) != entry.asked.as_ref().and_then(incarnation) {
+            // It answers another incarnation of this client of a budget, whose allowance is not this one's.
+            entry.schedule(soon);
+            if is_wanted {
+                self.first_due.insert(entry.due);
+            }
+            return false;
+        }
         if entry.named_until.is_some_and(|end| end <= now) && !planted::is(Fault::AnswerAfterEnd) {
             // A new master may have counted the named lease as live although its capacity already belongs to another
             // client. The next request names the lease as expired, so its answer counts whenever it arrives.
@@ -590,7 +604,8 @@ impl<D: Demand> Session<D> {
             self.first_end.insert(end);
             self.unreported.insert(Arc::clone(&given.id));
         }
-        entry.lease = Some(Lease { capacity, end, refresh: given.refresh, token: given.token, wire: given.wire });
+        let GrantedLease { refresh, token, wire, budget, .. } = *given;
+        entry.lease = Some(Lease { capacity, end, refresh, token, wire, budget });
         entry.length = given.length;
         entry.safe = given.safe.or(entry.safe);
         entry.failed = false;

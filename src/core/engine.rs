@@ -183,6 +183,7 @@ impl<T> ResourceEngine<T> {
             return;
         }
         self.woken_at = self.woken_at.filter(|at| *at > now);
+        self.resource.enter_period(moment.now);
         let is_empty = self.resource.tick(now);
         self.settle(moment, effects);
         let is_idle = is_empty && !self.resource.is_learning(now);
@@ -266,6 +267,7 @@ impl<T> ResourceEngine<T> {
             batch.push(request, ticket);
         }
         self.resource.configure(settings);
+        self.resource.enter_supplied_period(supply.period, moment.now);
         self.resource.supply(moment.now.at, supply);
         self.follow_settings(moment, effects);
         if batch.is_empty() {

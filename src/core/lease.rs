@@ -151,6 +151,8 @@ pub(crate) struct NewLease {
     pub(crate) expiry_time: i64,
     /// The amount that the holder claimed without a token in the request that this lease answers.
     pub(crate) claimed: Amount,
+    /// Of a budget: when it certainly counts no more, and the horizon of the period. Absent: as long as it lasts.
+    pub(crate) counts: Option<(Millis, Millis)>,
 }
 
 impl LeaseBook {
@@ -208,6 +210,22 @@ impl LeaseBook {
     /// Whether this master gave the lease with this token.
     pub(crate) fn issued(&self, token: Token) -> bool {
         self.tokens.issued(token)
+    }
+
+    /// Whether an earlier master gave the lease with this token.
+    pub(crate) fn is_former(&self, token: Token) -> bool {
+        self.tokens.is_former(token)
+    }
+
+    /// A token for an empty lease that no record has.
+    pub(crate) fn issue_token(&mut self) -> Token {
+        self.tokens.issue()
+    }
+
+    /// A holder of a budget has spent at least this much.
+    pub(crate) fn raise_spent(&mut self, slot: u32, spent: Amount, now: Millis, until: Millis) {
+        self.ledger.holder_mut(slot).leases.raise_spent(spent, now, until);
+        self.ledger.recount(slot, now);
     }
 
     pub(crate) fn since(&self) -> Millis {
@@ -355,12 +373,14 @@ impl LeaseBook {
 
     /// Gives the holder in `slot` a lease. Returns its token.
     pub(crate) fn grant(&mut self, slot: u32, now: Millis, lease: NewLease, reuse: Reuse) -> Token {
-        let NewLease { capacity, length, expiry_time, claimed } = lease;
+        let NewLease { capacity, length, expiry_time, claimed, counts } = lease;
         let token = self.tokens.issue();
-        let grant = Grant { token, capacity, end: certain_end(now, length) };
+        let end = certain_end(now, length);
+        let (end, horizon) = counts.unwrap_or((end, end));
+        let grant = Grant { token, capacity, end };
         self.ledger.grant(slot, now, grant, expiry_time, reuse);
         self.note_claimed(slot, token, claimed);
-        self.cover_until(grant.end);
+        self.cover_until(horizon);
         token
     }
 
@@ -398,6 +418,7 @@ impl LeaseBook {
         now: Millis,
         lease: Millis,
         capacity: Option<Amount>,
+        is_budget: bool,
         wants: impl FnOnce(&LeaseBook) -> Claims,
     ) -> Proposal {
         let Some(mut proposer) = self.proposer.take() else { return Proposal::default() };
@@ -408,9 +429,11 @@ impl LeaseBook {
             wants: sums.wants,
             capacity,
             lease,
+            is_budget,
             next: self.tokens.next(),
             lapsed: self.ledger.lapsed(),
-            parts: self.inherited_parts(now),
+            // All leases of a budget end with its period.
+            parts: if is_budget { Vec::new() } else { self.inherited_parts(now) },
             now,
         };
         let proposal = proposer.take(round, || wants(self));

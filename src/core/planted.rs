@@ -112,6 +112,16 @@ pub enum Fault {
     ClusterClockJumps,
     /// A part of the unclaimed amount ends as if the last master had given no lease from it.
     PartIgnoresGrants,
+    /// A budget's release frees what is left of the slice twice.
+    ReturnCountsTwice,
+    /// What a silent holder of a budget had is free again.
+    ExpiryFrees,
+    /// A lease of a budget may last beyond the end of its period.
+    SlicesOutlastPeriods,
+    /// An answer of a budget leaves before the total that covers it is stored.
+    BudgetBoundFollows,
+    /// All incarnations of a holder of a budget share one record.
+    SharesIncarnations,
     /// A client takes a lease for renewed although the answer on its stream leaves it out, so that it may have none.
     RenewsWhatItLacks,
     /// A server applies a message of a stream of renewals again.
@@ -126,7 +136,7 @@ pub enum Fault {
 
 /// Each fault with its name on the command line and the rule that it leaves out. Rules with a number are those of
 /// src/core/lease/protocol.md, which [`crate::lease`] summarizes.
-const FAULTS: [(Fault, &str, &str); 57] = [
+const FAULTS: [(Fault, &str, &str); 62] = [
     (Fault::KeepsWhatIsHeld, "keeps-what-is-held", "3"),
     (Fault::LearningConfirms, "learning-confirms", "8"),
     (Fault::HasReplaces, "has-replaces", "1"),
@@ -179,6 +189,11 @@ const FAULTS: [(Fault, &str, &str); 57] = [
     (Fault::ClusterClockIsFast, "cluster-clock-is-fast", "the cluster clock is never fast"),
     (Fault::ClusterClockJumps, "cluster-clock-jumps", "the cluster clock is never fast"),
     (Fault::PartIgnoresGrants, "part-ignores-grants", "E13"),
+    (Fault::ReturnCountsTwice, "return-counts-twice", "a release frees what its sender has not spent, once"),
+    (Fault::ExpiryFrees, "expiry-frees", "what a silent holder of a budget had is spent"),
+    (Fault::SlicesOutlastPeriods, "slices-outlast-periods", "a slice ends with its period"),
+    (Fault::BudgetBoundFollows, "budget-bound-follows", "E1, of a budget"),
+    (Fault::SharesIncarnations, "shares-incarnations", "a report belongs to one incarnation"),
     (Fault::RenewsWhatItLacks, "renews-what-it-lacks", "what an answer leaves out is not renewed"),
     (Fault::AppliesDeltaTwice, "applies-delta-twice", "no message of a stream is applied twice"),
     (Fault::RenewsForOlderMaster, "renews-for-older-master", "a stream ends with the term of its master"),

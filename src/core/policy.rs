@@ -5,5 +5,6 @@ pub mod client_rules;
 pub mod groups;
 pub mod overrides;
 pub mod parameters;
+pub mod period;
 pub mod settings;
 pub mod template;

@@ -8,6 +8,7 @@
 //!
 //! Decisions depend on the arguments alone. The caller provides the time and sends the answers.
 
+pub mod budget;
 pub mod invariant;
 mod messages;
 mod names;
@@ -34,6 +35,7 @@ use crate::{
     policy::settings::Settings,
     pool::{Cause, Pool, PoolEvent},
     resource::{
+        budget::{Budget, NEVER},
         names::NameOwners,
         overrides::GroupOverrides,
         supply::{CapacityInputs, Source, SupplyState, summarized_claims},
@@ -42,7 +44,7 @@ use crate::{
     types::{Amount, Claims, Epoch, HolderKind, Millis, PrincipalShare, SlotDelta, Sum},
 };
 
-pub use messages::{Answer, Ask, Counters, Lease, NodeInstance, Release, Request, Supplied};
+pub use messages::{Answer, Ask, BudgetLease, Counters, Lease, NodeInstance, Release, Request, Spent, Supplied};
 pub use overrides::{Overridden, OverriddenGroup};
 pub use packed::{PackedContext, PackedResource, Renewal, Renewed};
 pub use report::{HolderReport, ResourceReport};
@@ -81,6 +83,8 @@ pub struct Resource {
     pub(crate) book: LeaseBook,
     /// PRIORITY_POOL: computes dues instead of the allocation.
     pool: Option<Box<Pool>>,
+    /// BUDGET: its period.
+    budget: Option<Box<Budget>>,
     /// The source of `settings.capacity`.
     supply_state: SupplyState,
     capacity_inputs: CapacityInputs,
@@ -129,6 +133,7 @@ impl Resource {
             allocation: Allocation::new(&settings, source == Source::Parent),
             book: LeaseBook::new(epoch, since, learning_until, inherited.as_ref(), seed),
             pool: None,
+            budget: None,
             supply_state: source.into(),
             capacity_inputs: CapacityInputs::new(settings.capacity),
             group_overrides: None,
@@ -142,6 +147,7 @@ impl Resource {
             seed,
         };
         resource.renew_pool(seed);
+        resource.renew_budget();
         if let Some(inherited) = inherited {
             let change = resource.book.inherit(inherited);
             resource.apply_change(change);
@@ -160,6 +166,7 @@ impl Resource {
         self.expire_supply(now);
         self.expire_report(now);
         self.tick_pool(now);
+        self.consume_silent(now);
         self.deal_units(now);
         self.names.forget_unused(&self.book, self.settings.lease, now);
         self.book.ledger().len() == 0 && !self.book.has_inherited()
@@ -205,6 +212,7 @@ impl Resource {
             self.raise_unclaimed(before);
         }
         self.renew_pool(self.seed);
+        self.renew_budget();
         self.settings_version += 1;
     }
 
@@ -339,6 +347,9 @@ impl Resource {
     }
 
     fn release(&mut self, release: &Release, now: Millis) {
+        if self.budget.is_some() {
+            return self.release_spender(release, now);
+        }
         let Some(slot) = self.names.released_by(release, &self.book) else { return };
         let (everything, returned) = self.book.release(slot, release.kind, release.token, now);
         self.give_back(returned);
@@ -470,7 +481,9 @@ impl Resource {
         let capacity = self.is_bounded().then_some(self.total());
         let (allocation, pool) = (&self.allocation, self.pool.as_deref());
         let wants = |book: &LeaseBook| summarized_claims(allocation, pool, book.ledger().sums().wants);
-        self.book.take_changes(now, self.settings.lease, capacity, wants)
+        // A stored length must not end the total of a budget before its period does.
+        let lease = if self.budget.is_some() { NEVER } else { self.settings.lease };
+        self.book.take_changes(now, lease, capacity, self.budget.is_some(), wants)
     }
 
     /// Takes all effects since the last call. Call it after every step, before any answer is sent. `may_visit`: whether

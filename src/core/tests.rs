@@ -1,5 +1,6 @@
 //! Tests of the core as a whole: rules, random histories, recorded vectors of the Go server, transcripts.
 
+mod budgets;
 mod failovers;
 pub(crate) mod harness;
 mod hints;

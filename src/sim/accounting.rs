@@ -4,6 +4,7 @@
 //! It uses only the state of the clients and never asks a node. Sums are exact ([`Sum`]), so "more than the capacity"
 //! is a comparison of integers, free of rounding.
 
+pub(crate) mod budget;
 pub mod figures;
 pub mod linearizability;
 pub mod oracle;

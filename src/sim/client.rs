@@ -4,6 +4,7 @@
 pub(crate) mod envoy;
 pub(crate) mod legacy;
 pub(crate) mod limiter;
+pub(crate) mod spender;
 pub(crate) mod usage;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::{
         envoy::EnvoyClient,
         legacy::LegacyClient,
         limiter::{LimiterClient, leased},
+        spender::Spender,
         usage::UsagePattern,
     },
     scenario::ClientKind,
@@ -40,6 +42,8 @@ pub(crate) struct Client {
     pub(crate) believes: Amount,
     /// The pattern of its usage. `None` if it reports no usage.
     pub(crate) usage_pattern: Option<UsagePattern>,
+    /// Of a budget: what it has spent.
+    pub(crate) spender: Option<Box<Spender>>,
     /// Its next scheduled wake-up.
     pub(crate) woken_at: Option<Millis>,
     pub(crate) cut_until: Millis,

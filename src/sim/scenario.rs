@@ -314,7 +314,7 @@ const fn three() -> u8 {
 }
 
 /// The built-in scenarios: name and file.
-pub const BUILT_IN: [(&str, &str); 37] = [
+pub const BUILT_IN: [(&str, &str); 40] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -329,6 +329,8 @@ pub const BUILT_IN: [(&str, &str); 37] = [
     ("cramped_mixed", include_str!("scenarios/cramped_mixed.yaml")),
     ("cramped_plain", include_str!("scenarios/cramped_plain.yaml")),
     ("cramped_alike", include_str!("scenarios/cramped_alike.yaml")),
+    ("cramped_budget", include_str!("scenarios/cramped_budget.yaml")),
+    ("cramped_budget_tree", include_str!("scenarios/cramped_budget_tree.yaml")),
     ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
     ("cramped_nodes", include_str!("scenarios/cramped_nodes.yaml")),
     ("cramped_middle", include_str!("scenarios/cramped_middle.yaml")),
@@ -341,6 +343,7 @@ pub const BUILT_IN: [(&str, &str); 37] = [
     ("cramped_streams", include_str!("scenarios/cramped_streams.yaml")),
     ("cramped_limiters", include_str!("scenarios/cramped_limiters.yaml")),
     ("ended", include_str!("scenarios/ended.yaml")),
+    ("ended_budget", include_str!("scenarios/ended_budget.yaml")),
     ("ended_tree", include_str!("scenarios/ended_tree.yaml")),
     ("handover", include_str!("scenarios/handover.yaml")),
     ("moving", include_str!("scenarios/moving.yaml")),

@@ -35,6 +35,7 @@ use slab::Slab;
 use crate::{
     accounting::{
         Accounting,
+        budget::BudgetAccounting,
         figures::{Figures, Point, PoolPoint, RunFailure, RunOptions},
         oracle::{self, Deviation},
         pool::Pools,
@@ -164,6 +165,7 @@ struct Simulation<'p> {
     events: u64,
     settling: Option<Settling>,
     /// The check at the end of runs with limiters.
+    budget: Option<BudgetAccounting>,
     steady_state: Option<SteadyState>,
     /// Waiting times of clients that arrived after a failover.
     waits: Vec<Millis>,
@@ -225,6 +227,7 @@ impl<'p> Simulation<'p> {
             quiet: false,
             events: 0,
             settling: None,
+            budget: plan.is_budget().then(|| BudgetAccounting::new(plan.settings.budget.periods.clone())),
             steady_state: None,
             waits: Vec::new(),
             compared: (0.0, 0),

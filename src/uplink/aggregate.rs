@@ -21,6 +21,8 @@ pub struct Aggregate {
     pub learning: bool,
     /// Usage of the confirmed lease (PRIORITY_POOL only).
     pub usage: Option<Usage>,
+    /// BUDGET: the start of the period in which `outstanding` was spent.
+    pub period: Option<i64>,
 }
 
 /// The claim of a resource without holders. A parent that knows only the original protocol, which has no tokens,
@@ -29,7 +31,7 @@ const NO_DEMAND: Claim = Claim::new(Amount::ZERO, 1, 1);
 
 impl Aggregate {
     fn of(summary: DemandSummary, has: Option<&Lease>) -> Aggregate {
-        let DemandSummary { mut claims, groups, outstanding, usage, learning, .. } = summary;
+        let DemandSummary { mut claims, groups, outstanding, usage, learning, period, .. } = summary;
         let has_token = has.is_some_and(|lease| lease.token.is_some());
         if claims.is_empty() && !has_token {
             claims.push(NO_DEMAND);
@@ -41,7 +43,7 @@ impl Aggregate {
             request_cost: Amount::clamped(usage.spent),
             interval: None,
         });
-        Aggregate { claims, groups, outstanding, learning, usage }
+        Aggregate { claims, groups, outstanding, learning, usage, period }
     }
 }
 
@@ -72,7 +74,7 @@ mod tests {
 
     fn lease(capacity: f64, token: Option<u64>) -> Lease {
         let wire = Wire { expiry_time: 60, refresh_interval: 5, capacity };
-        Lease { capacity: Capacity::of(capacity), end: Millis(1), refresh: Millis(1), token, wire }
+        Lease { capacity: Capacity::of(capacity), end: Millis(1), refresh: Millis(1), token, wire, budget: None }
     }
 
     #[test]

@@ -195,7 +195,8 @@ impl UplinkEngine {
             reported.acknowledged = reported.sent;
         }
         let (capacity, until) = (Amount::clamped(lease.capacity.get()), lease.end);
-        let supply = Supply { capacity, until, terms, groups, version: self.last_version };
+        let period = lease.budget.map(|budget| budget.period);
+        let supply = Supply { capacity, until, terms, groups, version: self.last_version, period };
         Some(NewSupply { id, supply, settings: settings.of_child() })
     }
 

@@ -16,7 +16,7 @@ fn uplink_with(resources_per_request: usize, ahead: Millis) -> UplinkEngine {
 fn granted(id: &str, capacity: f64, token: u64) -> Granted {
     let wire = Wire { expiry_time: 1_000, refresh_interval: 8, capacity };
     let (length, refresh) = (Millis(60_000), Millis(8_000));
-    let given = GrantedLease { id: id.into(), length, refresh, token: Some(token), wire, safe: None };
+    let given = GrantedLease { id: id.into(), length, refresh, token: Some(token), wire, safe: None, budget: None };
     let settings = leaseway_core::policy::settings::Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
     Granted { given, terms: Vec::new(), groups: Vec::new(), settings }
 }

@@ -126,6 +126,7 @@ pub(crate) fn entry(resource: &str, wants: f64) -> ResourceRequest {
         resource_id: Some(resource.into()),
         priority: Some(0),
         has: None,
+        spent: None,
         had: None,
         wants: Some(wants),
         usage: None,

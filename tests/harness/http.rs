@@ -91,11 +91,22 @@ impl Connection {
             headers.push((name.to_owned(), value.to_owned()));
         }
         let mut response = Response { status, headers, body: String::new() };
-        assert_eq!(response.header("transfer-encoding"), None, "this client does not support chunked responses");
-        let length = response.header("content-length").map_or(0, |length| length.parse().unwrap());
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).ok()?;
-        response.body = String::from_utf8(body).unwrap();
+        let is_chunked = response.header("transfer-encoding") == Some("chunked");
+        loop {
+            let length = match response.header("content-length") {
+                _ if is_chunked => usize::from_str_radix(&next(&mut self.0)?, 16).ok()?,
+                length => length.map_or(0, |length| length.parse().unwrap()),
+            };
+            let mut body = vec![0; length];
+            self.0.read_exact(&mut body).ok()?;
+            response.body += &String::from_utf8(body).unwrap();
+            if is_chunked {
+                next(&mut self.0)?;
+            }
+            if !is_chunked || length == 0 {
+                break;
+            }
+        }
         Some(response)
     }
 }
@@ -113,6 +124,12 @@ pub(crate) fn get_with(server: SocketAddr, path: &str, headers: &str) -> Respons
 pub(crate) fn get_from(address: IpAddr, server: SocketAddr, path: &str) -> Response {
     let connection = Connection::over(connect_tcp(server, Some(address)));
     exchange(connection, &format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n"), "")
+}
+
+/// Sends a request with these headers, which end with line breaks, and no others but for the length of the body.
+pub(crate) fn send(server: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> Response {
+    let head = format!("{method} {path} HTTP/1.1\r\n{headers}Content-Length: {}\r\n", body.len());
+    exchange(Connection::open(server), &head, body)
 }
 
 /// Each header ends with a line break.

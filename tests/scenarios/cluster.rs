@@ -1,6 +1,7 @@
 //! Peers of a node: failover, membership and lost data.
 
 mod backup;
+mod budgets;
 mod failover;
 mod learning;
 mod lost_logs;

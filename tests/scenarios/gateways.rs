@@ -1,9 +1,11 @@
 //! Gateways for Envoy (RLS, RLQS) and HTTP.
 
 mod access;
+mod ai_gateway;
 mod declare;
 mod differential;
 mod envoy;
+mod envoy_gateway;
 mod go_control_plane;
 mod http;
 mod http_access;

@@ -186,14 +186,13 @@ fn limits_with_flags_are_documented_with_their_defaults() {
 }
 
 /// Limits without a flag: name and value of the constant, and text on the page.
-const FIXED: [(&str, &str, &str); 46] = [
+const FIXED: [(&str, &str, &str); 41] = [
     ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
     ("MAX_GROUPS", "10_000", "| groups of a resource, at all levels; rules for groups | fixed | 10,000; 100 |"),
     ("MAX_GROUPS_OF_CHILD", "1_000", "at a node with a parent, which it reports | fixed | 1,000 |"),
     ("MAX_GROUP_SLICES", "4_000", "over all groups of a resource | fixed | 4,000, each group at least one |"),
     ("MAX_GROUP_SERIES", "1000", "in `/metrics`, over all resources | fixed | 1,000 |"),
     ("MAX_REPORTED_GROUPS", "100", "with more, those with the largest wants | fixed | 100 |"),
-    ("PASTED_BYTES", "1 << 20", "| fixed | 1 MiB, within 10 s |"),
     ("MAX_OVERRIDES", "100", "| fixed | 100; 1 s to 7 days; 500 |"),
     ("MAX_OVERRIDE_MS", "7 * 86_400_000", "| fixed | 100; 1 s to 7 days; 500 |"),
     ("MAX_WHY_BYTES", "500", "| fixed | 100; 1 s to 7 days; 500 |"),
@@ -208,9 +207,6 @@ const FIXED: [(&str, &str, &str); 46] = [
     ("MAX_PENDING_HANDSHAKES", "1024", "no preface of HTTP/2 | fixed | 1,024, for 10 s |"),
     ("MAX_SUBCLIENTS", "1_000_000_000", "1 to 1,000,000,000"),
     ("PAGE_ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
-    ("MAX_CHANGES_PER_KIND", "256", "bytes of each text of a change | fixed | 256; 400 |"),
-    ("MAX_CHANGE_TEXT", "400", "bytes of each text of a change | fixed | 256; 400 |"),
-    ("CHILDREN", "1000", "| child nodes that the page shows | fixed | 1,000 |"),
     ("REACHABLE", "100_000", "| holders that can be reached page by page | fixed | 100,000 |"),
     ("MAX_PAGE_ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
     ("MAX_CONFIGURATIONS", "32", "| versions of the configuration that peers keep | fixed | 32 |"),
@@ -229,7 +225,6 @@ const FIXED: [(&str, &str, &str); 46] = [
     ("MAX_MARKS", "10_000", "| fixed | 100,000; 10,000 |"),
     ("MAX_SUBSCRIBERS", "256", "| fixed | 256; 1,024 |"),
     ("QUEUE", "1024", "| fixed | 256; 1,024 |"),
-    ("MAX_WAITING", "1024", "| fixed | 1,024, for a second |"),
     ("MAX_METADATA", "100", "values in the `metadata` of one | 100,000; 100; 100 |"),
     ("MAX_REQUEST_LIMITS", "256", "| different limits that requests bring with them | 256 |"),
     ("MAX_BY_VALUE", "10_000", "with values of requests; bytes of one | 10,000; 256 |"),
@@ -269,6 +264,7 @@ fn known_in_configurations() -> BTreeSet<String> {
         \x20 algorithm: {kind: NOTHING, nothing: 1}\n  clients: [{nothing: 1}]\n\
         \x20 groups: {nothing: 1, rules: [{nothing: 1}]}\n\
         - identifier_glob: \"b\"\n  capacity: 1\n  algorithm: {kind: PRIORITY_POOL, parameters: {nothing: 1}}\n\
+        - identifier_glob: \"c\"\n  capacity: 1\n  algorithm: {kind: BUDGET, parameters: {nothing: 1}}\n\
         access:\n\
         - {nothing: 1}\n\
         - {who: a, may: nothing}\n";

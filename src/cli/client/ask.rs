@@ -78,6 +78,7 @@ impl Get {
             priority: Some(self.priority),
             has: None,
             had: None,
+            spent: None,
             wants: Some(self.wants.get()),
             usage: None,
             outstanding: None,

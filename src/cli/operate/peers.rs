@@ -338,11 +338,11 @@ mod tests {
         assert_eq!(
             as_text(&answer()),
             "cluster 5a, as a sees it: a is master\n\n\
-             NAME         ROLE  TERM  POSITION  LAG  LAST CONTACT        PEERS AT      CLIENTS AT\n\
-             a          master     3       120    0       (asked)  127.0.0.1:5120  127.0.0.1:5100\n\
-             b        follower     3       120    2     40 ms ago  127.0.0.1:5121  127.0.0.1:5101\n\
-             c     unreachable     3         -    -         never  127.0.0.1:5122               -\n\
-             d         learner     3       120    2    12.3 s ago  127.0.0.1:5123  127.0.0.1:5103"
+             NAME         ROLE  RAFT TERM  POSITION  LAG  LAST CONTACT        PEERS AT      CLIENTS AT\n\
+             a          master          3       120    0       (asked)  127.0.0.1:5120  127.0.0.1:5100\n\
+             b        follower          3       120    2     40 ms ago  127.0.0.1:5121  127.0.0.1:5101\n\
+             c     unreachable          3         -    -         never  127.0.0.1:5122               -\n\
+             d         learner          3       120    2    12.3 s ago  127.0.0.1:5123  127.0.0.1:5103"
         );
         let without_master = ListPeersResponse { master: String::new(), ..answer() };
         assert!(as_text(&without_master).starts_with("cluster 5a, as a sees it: no master at the moment\n"));

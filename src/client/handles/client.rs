@@ -91,6 +91,11 @@ impl Client {
         ResourceBuilder::new(Arc::clone(&self.guard), id.into())
     }
 
+    /// Opens a budget: an amount that may be spent in each period. See [`Budget`](crate::Budget).
+    pub fn budget(&self, id: impl Into<Arc<str>>) -> Result<crate::Budget, crate::OpenError> {
+        self.resource(id).budget()
+    }
+
     /// Several limits of which an operation needs permits at the same time: all of them, or none. See [`Limits`].
     pub fn limits(&self, costs: impl IntoIterator<Item = Cost>) -> Limits {
         Limits::new(costs, self.guard.runtime.clone())

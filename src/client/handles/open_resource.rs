@@ -12,13 +12,14 @@ use leaseway_core::types::{Amount, Millis};
 use tokio::sync::watch;
 
 use crate::{
+    handles::spender::Spender,
     limiter::{
         GaugeLimiter, RateLimiter, Window, WindowDemand, WindowSample,
         demand::{Demand, DemandKind, Sample},
         estimating,
     },
     session::{
-        Basis, Capacity, Mode, Usable, Wants,
+        Basis, Capacity, Lease, Mode, Usable, Wants,
         pool::{PoolState, Usage, UsageCounters, UsageTracker},
     },
 };
@@ -49,6 +50,7 @@ pub(crate) struct OpenResource {
 pub(crate) enum Limiter {
     Rate(RateLimiter),
     Gauge(GaugeLimiter),
+    Budget(Arc<Spender>),
     /// The caller enforces the capacity.
     None,
 }
@@ -58,6 +60,7 @@ impl Limiter {
         match self {
             Limiter::Rate(_) => "rate",
             Limiter::Gauge(_) => "gauge",
+            Limiter::Budget(_) => "budget",
             Limiter::None => "resource without a limiter",
         }
     }
@@ -66,7 +69,7 @@ impl Limiter {
         let kind = match self {
             Limiter::Rate(_) => DemandKind::Rate,
             Limiter::Gauge(_) => DemandKind::Gauge,
-            Limiter::None => return None,
+            Limiter::Budget(_) | Limiter::None => return None,
         };
         Some(WantsSource::Estimated(Demand::new(estimating(kind, window))))
     }
@@ -159,10 +162,15 @@ impl OpenResource {
 
     /// The demand now.
     pub(crate) fn wants(&self, now: Millis) -> Wants {
+        if let Limiter::Budget(spender) = &self.limiter {
+            let (amount, spent) = spender.wants(now);
+            return Wants { amount, priority: self.priority, spent: Some(spent), ..Wants::default() };
+        }
         // Read the peak once, because reading resets it, and both wants and usage depend on it.
         let (peak, outstanding) = match &self.limiter {
             Limiter::Gauge(gauge) => (gauge.take_peak(), gauge.outstanding() as f64),
             Limiter::Rate(rate) => (0, rate.outstanding()),
+            Limiter::Budget(_) => (0, 0.0),
             Limiter::None => (0, *self.in_use.lock().unwrap_or_else(PoisonError::into_inner)),
         };
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +180,7 @@ impl OpenResource {
         };
         drop(source);
         let tail = self.sliding_window().unwrap_or_default();
-        Wants { amount, priority: self.priority, outstanding, tail, usage: self.usage(now, peak) }
+        Wants { amount, priority: self.priority, outstanding, tail, usage: self.usage(now, peak), spent: None }
     }
 
     /// Adds to the reported usage. Returns false if there is a limiter.
@@ -209,6 +217,7 @@ impl OpenResource {
                 let capacity = gauge.capacity().get();
                 Some(tracker.use_of_gauge(counters, if peak == 0 { 0.0 } else { peak as f64 / capacity }))
             }
+            Limiter::Budget(_) => None,
             Limiter::None => self.reported().map(|_| tracker.use_of_rate(counters)),
         }
     }
@@ -217,7 +226,7 @@ impl OpenResource {
         match &self.limiter {
             Limiter::Rate(rate) => UsageCounters { at: now, taken: rate.taken(), recharging: rate.recharging() },
             Limiter::Gauge(gauge) => UsageCounters { at: now, taken: gauge.taken(), ..UsageCounters::default() },
-            Limiter::None => {
+            Limiter::Budget(_) | Limiter::None => {
                 let (taken, recharging) = self.reported().unwrap_or_default();
                 UsageCounters { at: now, taken, recharging }
             }
@@ -277,7 +286,7 @@ impl OpenResource {
         match &self.limiter {
             Limiter::Rate(rate) => demand.sample(now, rate.sample()),
             Limiter::Gauge(_) => demand.sample(now, Sample { count: peak, ..Sample::default() }),
-            Limiter::None => {}
+            Limiter::Budget(_) | Limiter::None => {}
         }
         match &self.window {
             Some(window) => {
@@ -287,7 +296,7 @@ impl OpenResource {
                         let (refused, capacity) = (rate.refused(), rate.capacity().get());
                         WindowSample { estimated, refused, capacity, used: rate.used() }
                     }
-                    Limiter::Gauge(_) | Limiter::None => WindowSample { estimated, ..WindowSample::default() },
+                    _ => WindowSample { estimated, ..WindowSample::default() },
                 };
                 window.lock().unwrap_or_else(PoisonError::into_inner).wants(now, sample)
             }
@@ -307,7 +316,7 @@ impl OpenResource {
     pub(crate) fn debt(&self) -> u64 {
         match &self.limiter {
             Limiter::Rate(rate) => rate.debt(),
-            Limiter::Gauge(_) | Limiter::None => 0,
+            Limiter::Gauge(_) | Limiter::Budget(_) | Limiter::None => 0,
         }
     }
 
@@ -320,6 +329,7 @@ impl OpenResource {
     /// Whether callers wait or there is debt, and wants are estimated.
     pub(crate) fn is_under_pressure(&self) -> bool {
         let waiting = match &self.limiter {
+            Limiter::Budget(spender) => return spender.has_waiting(),
             Limiter::Rate(rate) => rate.waiting().saturating_add(rate.debt()),
             Limiter::Gauge(gauge) => gauge.waiting(),
             Limiter::None => 0,
@@ -332,9 +342,21 @@ impl OpenResource {
         match &self.limiter {
             Limiter::Rate(rate) => rate.set(usable.capacity, self.buffer(usable.basis)),
             Limiter::Gauge(gauge) => gauge.set_capacity(usable.capacity),
-            Limiter::None => {}
+            Limiter::Budget(_) | Limiter::None => {}
         }
         self.usable.send_replace(usable)
+    }
+
+    /// Budgets: takes the newest lease. Returns whether the client should ask again at once.
+    pub(crate) fn take(&self, lease: &Lease) -> bool {
+        match &self.limiter {
+            Limiter::Budget(spender) => spender.take(lease),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn is_budget(&self) -> bool {
+        matches!(self.limiter, Limiter::Budget(_))
     }
 
     pub(crate) fn usable(&self) -> Usable {
@@ -350,6 +372,7 @@ impl OpenResource {
         match &self.limiter {
             Limiter::Rate(rate) => rate.close(),
             Limiter::Gauge(gauge) => gauge.close(),
+            Limiter::Budget(spender) => spender.close(),
             Limiter::None => {}
         }
         self.apply(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });

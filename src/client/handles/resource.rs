@@ -32,6 +32,11 @@ impl Resource {
         &self.guard.runtime
     }
 
+    /// The time on the clock of the client's leases.
+    pub(crate) fn now(&self) -> leaseway_core::types::Millis {
+        self.guard.shared.now()
+    }
+
     pub(crate) fn estimates_wants(&self) -> bool {
         self.opened.estimates_wants()
     }

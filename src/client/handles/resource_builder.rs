@@ -5,18 +5,20 @@ use std::sync::Arc;
 use crate::{
     error::{OpenError, check_id, check_wants},
     handles::{
+        budget::Budget,
         gauge::Gauge,
         open_resource::{Limiter, OpenResource},
         rate::Rate,
         resource::Resource,
         shared::CloseGuard,
+        spender::Spender,
     },
     limiter::{Burst, GaugeLimiter, RateLimiter, Window},
     session::Mode,
 };
 
 /// Builder of a resource handle, returned by [`Client::resource`](crate::Client::resource).
-#[must_use = "a resource is not opened before `rate`, `gauge` or `open` is called"]
+#[must_use = "a resource is not opened before `rate`, `gauge`, `budget` or `open` is called"]
 pub struct ResourceBuilder {
     guard: Arc<CloseGuard>,
     id: Arc<str>,
@@ -101,6 +103,12 @@ impl ResourceBuilder {
     pub fn gauge(self) -> Result<Gauge, OpenError> {
         let handle = self.open_as("gauge", |wakeup| Limiter::Gauge(GaugeLimiter::with_pressure(Arc::clone(wakeup))))?;
         Gauge::new(handle)
+    }
+
+    /// Opens the resource as a budget: an amount that may be spent in each period.
+    pub fn budget(self) -> Result<Budget, OpenError> {
+        let handle = self.open_as("budget", |wakeup| Limiter::Budget(Arc::new(Spender::new(Arc::clone(wakeup)))))?;
+        Budget::new(handle)
     }
 
     /// Opens the resource without a limiter. The caller has to respect [`Resource::capacity`], and may report its usage

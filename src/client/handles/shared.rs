@@ -29,7 +29,8 @@ mod tests;
 /// Minimum time between demand estimates triggered by waiting callers.
 const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
 
-/// Minimum time between two estimates of all demands for a stream of renewals.
+/// Minimum time between two estimates of all demands for a stream of renewals. In between, only the demands that a message
+/// states are estimated.
 const STREAM_ESTIMATE_INTERVAL: Millis = Millis(1_000);
 
 /// The first request for a resource is delayed by this, because a first caller commonly arrives right after opening.
@@ -215,6 +216,7 @@ impl Shared {
         self.close_resource(&opened);
         let mut state = self.lock();
         if !state.opened.contains_key(id) {
+            state.report_last(self.clock.now(), &opened);
             if opened.is_in_use() {
                 state.session.leave(id);
             } else {
@@ -254,7 +256,12 @@ impl Shared {
         }
         let mut state = self.lock();
         state.leaving = true;
-        opened.iter().filter(|(_, slot)| slot.opened.is_in_use()).for_each(|(id, _)| state.session.leave(id));
+        for (id, slot) in &opened {
+            state.report_last(self.clock.now(), &slot.opened);
+            if slot.opened.is_in_use() {
+                state.session.leave(id);
+            }
+        }
         state.session.release_all();
         drop(state);
         self.wakeup.notify_one();
@@ -277,6 +284,11 @@ impl Shared {
     /// Notified when any usable capacity has changed.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
+    }
+
+    /// The time on the clock of the leases.
+    pub(crate) fn now(&self) -> Millis {
+        self.clock.now()
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -417,6 +429,7 @@ impl Shared {
         let now = self.clock.now();
         let mut state = self.lock();
         apply(&mut state.session, now);
+        state.take_allowances(now);
         state.last_error = error.or(state.last_error.take());
         let changes = state.changes(now);
         drop(state);
@@ -532,6 +545,26 @@ impl State {
         changes
     }
 
+    /// Gives budgets their new allowances. Under the lock of the session, so that no request reports less than was spent
+    /// before.
+    fn take_allowances(&mut self, now: Millis) {
+        let mut asks = Vec::new();
+        for (id, slot) in self.opened.iter().filter(|(_, slot)| slot.opened.is_budget()) {
+            let lease = self.session.lease(now, id);
+            if lease.is_some_and(|lease| slot.opened.take(&lease)) {
+                asks.push(Arc::clone(id));
+            }
+        }
+        asks.iter().for_each(|id| self.want(now, id));
+    }
+
+    /// Reports what was spent of a budget before it is released.
+    fn report_last(&mut self, now: Millis, opened: &OpenResource) {
+        if opened.is_budget() {
+            self.session.want(now, &opened.id, opened.wants(now), opened.mode);
+        }
+    }
+
     fn want(&mut self, now: Millis, id: &Arc<str>) {
         if let Some(slot) = self.opened.get(id) {
             let wants = slot.opened.wants(now);
@@ -607,7 +640,7 @@ impl State {
             if now.since(self.estimated) >= STREAM_ESTIMATE_INTERVAL {
                 self.want_all(now);
             } else {
-                // What is in use beyond a lease must be reported with the lease.
+                // A message that names a cut lease must also report what is in use beyond it.
                 due_resources = self.session.next_stated(now);
             }
         } else if is_due {

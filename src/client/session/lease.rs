@@ -1,6 +1,6 @@
 //! Leases and capacities.
 
-use leaseway_core::types::Millis;
+use leaseway_core::{resource::BudgetLease, types::Millis};
 
 /// An amount that may be used: finite and not negative, or unlimited. Never NaN.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
@@ -47,6 +47,8 @@ pub struct Lease {
     pub token: Option<u64>,
     /// The fields that `has` echoes.
     pub wire: Wire,
+    /// Budgets: the period. The capacity is what may be spent in it, in all.
+    pub budget: Option<BudgetLease>,
 }
 
 impl Lease {

@@ -2,7 +2,10 @@
 
 use std::{ops::Range, sync::Arc};
 
-use leaseway_core::{resource::supply::DemandSummary, types::Millis};
+use leaseway_core::{
+    resource::{BudgetLease, supply::DemandSummary},
+    types::Millis,
+};
 
 use crate::session::{
     lease::{Capacity, Lease, Wire},
@@ -21,6 +24,10 @@ pub trait Demand: Clone {
     /// How long before its end a lease must no longer be used, because what is used stays in use for as long.
     fn tail(&self) -> Millis {
         Millis(0)
+    }
+    /// What was spent of a budget.
+    fn spent(&self) -> Option<BudgetUse> {
+        None
     }
 }
 
@@ -54,6 +61,32 @@ pub struct Wants {
     pub tail: Millis,
     /// Pools: usage of the lease that is echoed with this demand.
     pub usage: Option<Usage>,
+    /// Budgets: what was spent.
+    pub spent: Option<BudgetUse>,
+}
+
+/// The report of a client of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct BudgetUse {
+    /// All that this incarnation has spent in the period.
+    pub spent: f64,
+    /// The start of the period, in Unix seconds.
+    pub period: i64,
+    /// The incarnation.
+    pub incarnation: u64,
+    /// The smallest useful slice.
+    pub need: f64,
+    /// The lease that gave the allowance; `has` names no other.
+    pub token: Option<u64>,
+    /// Whether a larger allowance is needed soon.
+    pub is_short: bool,
+}
+
+impl BudgetUse {
+    fn is_urgent(&self, asked: &BudgetUse) -> bool {
+        let has_moved = self.spent > asked.spent || self.need > asked.need;
+        self.incarnation != asked.incarnation || self.period != asked.period || self.is_short && has_moved
+    }
 }
 
 /// A change by more than this fraction is sent at once.
@@ -61,6 +94,9 @@ const CHANGE_THRESHOLD: f64 = 0.1;
 
 impl Demand for Wants {
     fn is_urgent(&self, asked: &Wants) -> bool {
+        if let Some(spent) = &self.spent {
+            return asked.spent.is_none_or(|asked| spent.is_urgent(&asked));
+        }
         changed(self.amount, asked.amount)
             || changed(self.outstanding, asked.outstanding)
             || self.priority != asked.priority
@@ -77,6 +113,10 @@ impl Demand for Wants {
 
     fn tail(&self) -> Millis {
         self.tail
+    }
+
+    fn spent(&self) -> Option<BudgetUse> {
+        self.spent
     }
 }
 
@@ -128,6 +168,8 @@ pub struct Release {
     pub id: Arc<str>,
     /// The name of the newest lease.
     pub token: Option<u64>,
+    /// Budgets: the last report.
+    pub spent: Option<BudgetUse>,
 }
 
 /// One lease of an answer.
@@ -145,6 +187,8 @@ pub struct GrantedLease {
     pub wire: Wire,
     /// The safe capacity, to use after the lease has expired.
     pub safe: Option<f64>,
+    /// Budgets: the period.
+    pub budget: Option<BudgetLease>,
 }
 
 /// A message on a stream of renewals.

@@ -3,9 +3,9 @@
 //!
 //! Each resource gets an index on the stream with the request that *states* it first. It is *renewable* while the client
 //! has the lease of the last answer and its demand is the one that was stated last; a later message names its index only.
-//! A resource is stated again if its demand has changed, if it was left out of an answer, or if its last answer did not
-//! count, as one that came after the end of the lease that the message named (rule 6). So a renewal always stands for a
-//! request that names the newest lease.
+//! A resource is stated again if its demand has changed, if its lease was cut, if it was left out of an answer, or if its
+//! last answer did not count, as one that came after the end of the lease that the message named (rule 6). So a renewal
+//! always stands for a request that names the newest lease, with nothing in use beyond it.
 //!
 //! Messages are requests like others: one is in flight at a time. If its answer does not come, the stream is given up,
 //! and everything is stated on another, or by GetCapacity if the server or a proxy does not pass streams.
@@ -129,7 +129,7 @@ impl<D: Demand> Session<D> {
         (!is_empty).then_some((request, ids))
     }
 
-    /// The resources that the next message states. Their demands have to be up to date by then.
+    /// The resources that the next message states. Update their demands first.
     pub fn next_stated(&self, now: Millis) -> Vec<Arc<str>> {
         self.stream.open.as_ref().map(|open| self.to_state(open, now)).unwrap_or_default()
     }
@@ -193,7 +193,7 @@ impl<D: Demand> Session<D> {
             let given = GrantedLease { id: Arc::clone(id), ..given };
             let before = self.lease(now, id).map_or(Capacity::NONE, |lease| lease.capacity);
             let is_taken = self.store_lease(now, in_flight.sent, &given) && given.token.is_some();
-            // After a cut more may be in use than the lease allows, which a renewal does not say.
+            // After a cut, more may be in use than the lease allows. A renewal cannot say so.
             let is_cut = Capacity::of(given.wire.capacity) < before;
             self.note_answer(id, is_taken && !is_cut);
         }
@@ -310,7 +310,9 @@ impl<D: Demand> ResourceState<D> {
     /// Whether its index on this stream stands for a request that names its lease and its demand.
     fn is_renewable(&self, stream: u64, now: Millis) -> bool {
         let Some(place) = self.place.filter(|place| place.stream == stream) else { return false };
+        // What a client has spent of a budget is part of each request.
         place.is_known
+            && self.demand.spent().is_none()
             && self.lease.is_some_and(|lease| lease.is_live(now))
             && self.asked.as_ref().is_some_and(|asked| self.demand.is_same(asked))
     }

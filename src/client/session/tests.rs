@@ -42,6 +42,7 @@ fn given(name: &str, capacity: f64, token: u64) -> GrantedLease {
         token: Some(token),
         wire: Wire { expiry_time: 60, refresh_interval: 5, capacity },
         safe: Some(1.5),
+        budget: None,
     }
 }
 

@@ -13,7 +13,7 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
         let mut texts_of_error = [Some(message), cause.as_deref()].into_iter().flatten();
         texts_of_error.any(|error| texts.iter().any(|text| error.contains(text)))
     };
-    let http = message.split_once("mapped from HTTP status code ").map(|(_, code)| code);
+    let http = HTTP_STATUS.iter().find_map(|text| message.split_once(text)).map(|(_, code)| code);
     if let Some(error) = tls_error(status) {
         return format!("{endpoint}: {error}");
     }
@@ -47,6 +47,9 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
         }
     }
 }
+
+/// What the transport's errors for an HTTP answer without and with a body say before the status code.
+const HTTP_STATUS: &[&str] = &["mapped from HTTP status code ", "while receiving response with status: "];
 
 /// Part of the transport's error for an answer that is not HTTP/2.
 const NO_FRAME: &str = "frame with invalid size";
@@ -87,11 +90,16 @@ mod tests {
     #[test]
     fn ports_of_other_services_are_recognised() {
         let explained = |status| explain("a:1", &status);
-        let http = Status::unknown("grpc-status header missing, mapped from HTTP status code 301");
-        assert_eq!(
-            explained(http),
-            "a:1 speaks HTTP, not gRPC: this looks like the --http port; clients use --listen, 5100 by default"
-        );
+        for http in [
+            "grpc-status header missing, mapped from HTTP status code 301",
+            "protocol error: received message with invalid compression flag: 84 (valid flags are 0 and 1) while \
+             receiving response with status: 404 Not Found",
+        ] {
+            assert_eq!(
+                explained(Status::internal(http)),
+                "a:1 speaks HTTP, not gRPC: this looks like the --http port; clients use --listen, 5100 by default"
+            );
+        }
         assert!(explained(Status::unimplemented("")).contains("this looks like the --admin port"));
         let closed = Status::cancelled("operation was canceled: connection closed");
         assert!(explained(closed).starts_with("a:1 closed the connection without an answer"));

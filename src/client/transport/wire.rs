@@ -3,14 +3,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_core::types::{Amount, Millis};
+use leaseway_core::{
+    policy::period::Span,
+    resource::BudgetLease,
+    types::{Amount, Millis},
+};
 use leaseway_proto::{doorman as wire, session as renewal};
 use tonic::Status;
 
 use super::driver::Reply;
 use crate::{
     session::{
-        Ask, GrantedLease, Lease, Release, StreamReply, StreamRequest, Wants, Wire,
+        Ask, BudgetUse, GrantedLease, Lease, Release, StreamReply, StreamRequest, Wants, Wire,
         pool::{MAX_BURST, PoolStanding, PoolState},
     },
     transport::endpoint,
@@ -29,8 +33,12 @@ fn resource_request(ask: &Ask<Wants>) -> wire::ResourceRequest {
     wire::ResourceRequest {
         resource_id: Some(ask.id.to_string()),
         priority: Some(ask.demand.priority),
-        has: ask.has.as_ref().map(echo),
-        had: ask.had.as_ref().map(echo),
+        has: match &ask.demand.spent {
+            Some(spent) => allowance(spent, ask.has.or(ask.had).as_ref()),
+            None => ask.has.as_ref().map(echo),
+        },
+        had: ask.had.as_ref().filter(|_| ask.demand.spent.is_none()).map(echo),
+        spent: ask.demand.spent.as_ref().map(spent_of),
         wants: Some(ask.demand.amount),
         outstanding: outstanding_beyond_lease(ask.demand.outstanding, ask.has.as_ref()),
         usage: ask.demand.usage.map(|usage| wire::Usage {
@@ -78,6 +86,29 @@ pub fn renewed(answer: &renewal::RenewResponse, sent: Duration) -> (StreamReply,
     (reply, malformed)
 }
 
+/// A budget: the lease that gave the allowance, even if it has expired. A smaller allowance than what was spent meanwhile
+/// counts as what was spent.
+fn allowance(spent: &BudgetUse, lease: Option<&Lease>) -> Option<wire::Lease> {
+    let lease = lease.filter(|lease| lease.token.is_some() && lease.token == spent.token)?;
+    Some(wire::Lease { capacity: Some(lease.wire.capacity.max(spent.spent)), ..echo(lease) })
+}
+
+fn spent_of(spent: &BudgetUse) -> wire::Spent {
+    wire::Spent {
+        amount: Some(spent.spent),
+        period: Some(spent.period),
+        incarnation: Some(spent.incarnation),
+        need: (spent.need > 0.0).then_some(spent.need),
+    }
+}
+
+/// The period of a lease, if it is that of a budget.
+pub fn budget(budget: Option<&wire::BudgetLease>) -> Option<BudgetLease> {
+    let budget = budget?;
+    let period = Span { start: budget.period_start?, end: budget.period_end.unwrap_or(i64::MAX) };
+    Some(BudgetLease { period, starts_over: budget.starts_over.unwrap_or_default() })
+}
+
 /// The amount in use *beyond* the echoed lease, as on the wire. The maximum stands for all capacity that the server
 /// holds for the client.
 fn outstanding_beyond_lease(outstanding: f64, has: Option<&Lease>) -> Option<f64> {
@@ -101,8 +132,11 @@ pub fn echo(lease: &Lease) -> wire::Lease {
 pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
     // 0 stands for no name, because tokens are matched to resources by position.
     let token = releases.iter().map(|release| release.token.unwrap_or(0)).collect();
+    let has_budgets = releases.iter().any(|release| release.spent.is_some());
+    let spent = releases.iter().filter(|_| has_budgets);
+    let spent = spent.map(|release| release.spent.as_ref().map(spent_of).unwrap_or_default()).collect();
     let resource_id = releases.into_iter().map(|release| release.id.to_string()).collect();
-    wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, ..Default::default() }
+    wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, spent, ..Default::default() }
 }
 
 /// Returns the leases of an answer, and the ids of the resources whose lease is malformed. `sent` is when the request
@@ -112,6 +146,7 @@ pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Grante
     let given = answer.into_iter().filter_map(|response| {
         let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
         let given = response.gets.as_ref().and_then(|gets| lease(&id, gets, response.safe_capacity, sent));
+        let given = given.map(|given| GrantedLease { budget: budget(response.budget.as_ref()), ..given });
         if given.is_none() {
             malformed.push(id.to_string());
         }
@@ -169,6 +204,7 @@ pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Durati
         token: lease.token.filter(|token| *token != 0),
         wire: Wire { expiry_time, refresh_interval, capacity },
         safe: safe.filter(|safe| !safe.is_nan()),
+        budget: None,
     })
 }
 
@@ -298,7 +334,7 @@ mod tests {
     #[test]
     fn a_request_echoes_the_lease_and_reports_demand_and_usage() {
         let GrantedLease { refresh, token, wire, .. } = decoded(granted(Some(60_000)), Duration::ZERO);
-        let lease = Lease { capacity: Capacity::of(7.5), end: Millis(1), refresh, token, wire };
+        let lease = Lease { capacity: Capacity::of(7.5), end: Millis(1), refresh, token, wire, budget: None };
         let in_use = |outstanding| Wants { outstanding, ..Wants::default() };
         let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), counters: UsageCounters::default() };
         let with_usage = Wants { usage: Some(usage), ..Wants::default() };
@@ -354,7 +390,7 @@ mod tests {
 
     #[test]
     fn tokens_of_releases_match_resources_by_position() {
-        let release = |id: &str, token| Release { id: id.into(), token };
+        let release = |id: &str, token| Release { id: id.into(), token, spent: None };
         let request = release_capacity("c", vec![release("a", Some(7)), release("b", None), release("c", Some(9))]);
         assert_eq!((request.resource_id, request.token), (vec!["a".into(), "b".into(), "c".into()], vec![7, 0, 9]));
     }

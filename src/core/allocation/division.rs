@@ -357,7 +357,7 @@ impl Division {
     pub(crate) fn terms(&self, band: i16) -> Terms {
         match self.kind {
             // A pool computes dues itself.
-            AlgorithmKind::NoAlgorithm | AlgorithmKind::PriorityPool => Terms::Wants,
+            AlgorithmKind::NoAlgorithm | AlgorithmKind::PriorityPool | AlgorithmKind::Budget => Terms::Wants,
             AlgorithmKind::Static => Terms::Each(self.per_client()),
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => self.shared_terms(self.capacity, band),
         }

@@ -257,6 +257,7 @@ mod tests {
             priority: 0,
             is_unlimited: false,
             pool: None,
+            budget: None,
         }
     }
 

@@ -87,7 +87,13 @@ impl Harness {
     }
 
     fn releases(&mut self, id: &str) -> Effects<u32> {
-        self.request(Request::Release(Release { kind: CLIENT, id: id.into(), token: None, instance: None }))
+        self.request(Request::Release(Release {
+            kind: CLIENT,
+            id: id.into(),
+            token: None,
+            instance: None,
+            spent: None,
+        }))
     }
 
     fn request(&mut self, request: Request) -> Effects<u32> {
@@ -274,6 +280,7 @@ impl Harness {
             version: 1,
             groups: Vec::new(),
             terms: vec![(0, terms)],
+            period: None,
         };
         let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
         let mut batch = std::mem::take(&mut self.batch);

@@ -48,6 +48,7 @@ pub(crate) struct LeaseConditions {
     pub(crate) is_bounded: bool,
     pub(crate) has_parent: bool,
     pub(crate) is_pool: bool,
+    pub(crate) is_budget: bool,
     pub(crate) capacity: Amount,
     pub(crate) reuse: Reuse,
     /// The configured lease length.
@@ -94,6 +95,8 @@ pub(crate) enum Rejection {
     Stale,
     /// The holder may have leases that it does not show.
     NotYet,
+    /// BUDGET: its record was consumed, and a delayed request began another one. All that the holder had is consumed.
+    StartsOver,
 }
 
 impl LeaseBook {
@@ -292,6 +295,11 @@ impl LeaseBook {
                 _ => Confirmation::Nothing,
             },
         };
+        if matches!(confirmation, Confirmation::Older(_)) && conditions.is_budget && stated.kind == HolderKind::Client {
+            leases.leave_tombstone();
+            let _ = self.give_back(held);
+            return Err(Rejection::StartsOver);
+        }
         let trusted = confirmation == Confirmation::Known || planted::is(Fault::LateReportLowers);
         if confirmation == Confirmation::Stale && !trusted {
             return Err(Rejection::Stale);
@@ -301,6 +309,8 @@ impl LeaseBook {
             _ if planted::is(Fault::BelievesClients) => reported,
             // Earlier masters of the child node may have granted leases that this master does not know.
             (HolderKind::Node, _) => reported,
+            // Cumulative, so a smaller report is older.
+            (HolderKind::Client, _) if conditions.is_budget => leases.outstanding(now).max(reported.min(held)),
             // The client cannot tell what is in use, but it is at most what was held for it.
             (HolderKind::Client, Reuse::Prompt) if reported == Amount::MAX => held,
             // The new lease replaces the older ones, so only the reported amount counts.

@@ -176,6 +176,17 @@ impl Leases {
         if now < self.max_end { self.outstanding } else { Amount::ZERO }
     }
 
+    /// The last reported outstanding amount. Of a budget's holder: what it has spent.
+    pub(crate) fn reported(&self) -> Amount {
+        self.outstanding
+    }
+
+    /// A holder of a budget has spent this much. Reports are cumulative, so a smaller one is older.
+    pub(crate) fn raise_spent(&mut self, spent: Amount, now: Millis, until: Millis) {
+        let spent = spent.min(self.held(now)).max(self.outstanding(now));
+        self.report_outstanding(spent, true, now, until);
+    }
+
     /// Whether it reports that something is outstanding.
     pub(crate) fn reports_outstanding(&self) -> bool {
         self.outstanding > Amount::ZERO

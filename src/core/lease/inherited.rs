@@ -113,6 +113,33 @@ impl LeaseBook {
         }
     }
 
+    /// Adds an amount that stays unclaimed until `until`.
+    pub(crate) fn consume(&mut self, amount: Amount, until: Millis) -> InheritedChange {
+        if amount == Amount::ZERO {
+            return InheritedChange::None;
+        }
+        let mut unclaimed = self.unclaimed_sum();
+        unclaimed += amount;
+        match self.inherited {
+            Some(_) => self.set_unclaimed(unclaimed),
+            None => self.begin_inherited(unclaimed, until, Claims::new()),
+        }
+    }
+
+    /// Makes the inherited leases count until `until`, without parts that end earlier.
+    pub(crate) fn inherit_until(&mut self, until: Millis) {
+        if let Some(inherited) = &mut self.inherited {
+            inherited.until = until;
+            inherited.parts.forget();
+        }
+    }
+
+    /// Drops the inherited leases. Returns the slot of their record, and the wants that are left in it.
+    pub(crate) fn drop_inherited(&mut self) -> Option<(u32, Claims)> {
+        let inherited = self.inherited.take()?;
+        Some((inherited.slot, self.ledger.remove_inherited()))
+    }
+
     /// The effect of [`Fault::CutLowersUnclaimed`].
     pub(crate) fn cap_unclaimed(&mut self, capacity: Amount) -> InheritedChange {
         self.set_unclaimed(self.unclaimed_sum().min(capacity.into()))

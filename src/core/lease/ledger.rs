@@ -508,6 +508,11 @@ impl Ledger {
 }
 
 impl Holder {
+    /// What it holds, as contained in the sums.
+    pub(crate) fn held(&self) -> Amount {
+        self.counted.held
+    }
+
     pub(crate) fn understands_terms(&self) -> bool {
         self.mode == HolderMode::UnderstandsTerms
     }

@@ -36,6 +36,8 @@ const ROOM: f64 = 1.0 / 8.0;
 const MIN_ROOM: f64 = 1.0 / 64.0;
 /// The room as a multiple of the change of the held amount since the last horizon.
 const HEADWAY: f64 = 1.5;
+/// The room in the total of a budget, as a fraction of its amount.
+const BUDGET_STEP: f64 = 1.0 / 1000.0;
 /// The total is raised when this fraction of its room is left. That covers grants until the change is stored.
 const RAISE_BELOW: f64 = 1.0 / 8.0;
 
@@ -148,6 +150,8 @@ pub(super) struct RoundState {
     /// Absent if holders share no capacity.
     pub(super) capacity: Option<Amount>,
     pub(super) lease: Millis,
+    /// Whether it is a budget: its horizon is that of the period, and its total never falls before.
+    pub(super) is_budget: bool,
     /// The token of the next lease.
     pub(super) next: Token,
     /// The newest lease that has ended.
@@ -176,6 +180,11 @@ impl RoundState {
     /// that the next master can grant the rest to new holders immediately. `changed`: the recent change of the held
     /// amount, if known.
     fn total(&self, changed: Option<f64>) -> Amount {
+        if let Some(capacity) = self.capacity.filter(|_| self.is_budget) {
+            // What lies between the total and the held amount is spent for the next master.
+            let total = Amount::clamped(self.held.get() + capacity.get() * BUDGET_STEP);
+            return total.min(capacity).max(self.held.ceil());
+        }
         let needed = self.held.max(self.wants).get();
         let whole = self.capacity.map_or(needed, Amount::get);
         let (least, most) = (whole * MIN_ROOM, whole * ROOM);
@@ -320,7 +329,10 @@ impl Proposer {
             let is_quiet = !self.has_changed(round) && self.held_range.is_some();
             self.doublings = if is_quiet { (self.doublings + 1).min(MAX_DOUBLINGS) } else { 0 };
             self.horizon_proposed = now;
-            let until = latest_end.plus(self.lead(lease)).plus(self.step(lease));
+            let until = match round.is_budget {
+                true => latest_end,
+                false => latest_end.plus(self.lead(lease)).plus(self.step(lease)),
+            };
             let until = until.max(self.inherited_until).max(newest.until);
             let high_water_mark = round.raised(std::mem::replace(&mut self.next_mark, round.next));
             let held_range = self.held_range.replace((held, held));
@@ -351,8 +363,8 @@ impl Proposer {
     fn needs_horizon(&self, bound: &Bound, round: &RoundState, latest_end: Millis) -> bool {
         let (lease, now) = (round.lease, round.now);
         let is_over = now.since(self.horizon_proposed) >= Millis(lease.0 / 2);
-        bound.needs_horizon(latest_end, self.lead(lease), round)
-            || latest_end > now && is_over && self.has_changed(round)
+        let lead = if round.is_budget { Millis(0) } else { self.lead(lease) };
+        bound.needs_horizon(latest_end, lead, round) || latest_end > now && is_over && self.has_changed(round)
     }
 
     /// Whether the held amount or the wants have changed since the last horizon.
@@ -382,6 +394,9 @@ impl Proposer {
     /// The number that must be stored before leases may be sent: no pending change after it withdraws their cover.
     fn awaited(&self, round: &RoundState, end: Millis, moment: ClusterTime) -> Option<u64> {
         let covers = |bound: &Bound| bound.covers(round, end, moment);
+        if round.is_budget && planted::is(Fault::BudgetBoundFollows) {
+            return None;
+        }
         if planted::is(Fault::LoweringCountsLate) && covers(&self.stored) {
             return None;
         }

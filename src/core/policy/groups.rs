@@ -7,11 +7,8 @@
 use std::sync::Arc;
 
 use crate::{
-    policy::{
-        client_rules::{ClientRule, ClientRules},
-        overrides::GroupChange,
-    },
-    types::{Amount, Glob, RuleNumber},
+    policy::client_rules::{ClientRule, ClientRules},
+    types::{Amount, Glob, RuleNumber, readable},
 };
 
 /// The group of clients whose id does not match the pattern, of child nodes, and of clients beyond
@@ -32,6 +29,38 @@ pub struct GroupRule {
     pub limits: ClientRule,
     /// Whether others may have the part of the minimum that the group does not want.
     pub lends: bool,
+}
+
+/// The parts of a rule for a group that change. The others stay as in the template.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct GroupChange {
+    pub weight: Option<u32>,
+    pub minimum: Option<Amount>,
+    pub maximum: Option<Amount>,
+}
+
+impl GroupChange {
+    fn apply(&self, rule: &mut GroupRule) {
+        let limits = &mut rule.limits;
+        limits.weight = self.weight.unwrap_or(limits.weight);
+        limits.min = self.minimum.unwrap_or(limits.min);
+        limits.max = self.maximum.or(limits.max);
+    }
+
+    /// The names and values of the changed parts.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let amount = |amount: Amount| readable(amount.get());
+        let (minimum, maximum) = (self.minimum.map(amount), self.maximum.map(amount));
+        let weight = self.weight.map(|weight| weight.to_string());
+        let all = [("maximum", maximum), ("minimum", minimum), ("weight", weight)];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    /// As a phrase: `maximum 40, weight 2`.
+    pub fn in_words(&self) -> String {
+        self.parts().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// The parts of a client id that name its groups.

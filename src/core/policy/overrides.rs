@@ -1,10 +1,10 @@
 //! Overrides: capacities and rules for groups that operators set for a limited time.
 //!
-//! At a root, an override of a capacity replaces the template's. Below a parent, it can only lower the capacity that the
-//! parent lends. Leases stay valid: capacity that an override cuts becomes free as they expire.
+//! At a root, an override of a capacity replaces the template's. Below a parent, it can only lower the capacity that
+//! the parent lends. Leases stay valid: capacity that an override cuts becomes free as they expire.
 //!
-//! An override of a group replaces parts of the rule for the group. It needs the demand of all clients, so it applies at a
-//! root, which sends the rules to the nodes below.
+//! An override of a group replaces parts of the rule for the group. It needs the demand of all clients, so it applies
+//! at a root, which sends the rules to the nodes below.
 //!
 //! The server decides when an override ends and where it is stored.
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::{
     policy::{
-        groups::{GroupError, GroupRule, GroupSettings},
+        groups::{GroupChange, GroupError, GroupRule, GroupSettings},
         settings::Settings,
     },
     types::{Amount, Glob, Millis, escaped, readable},
@@ -59,38 +59,6 @@ pub enum OverrideValue {
         above: bool,
     },
     Group(GroupChange),
-}
-
-/// The parts of a rule for a group that change. The others stay as in the template.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct GroupChange {
-    pub weight: Option<u32>,
-    pub minimum: Option<Amount>,
-    pub maximum: Option<Amount>,
-}
-
-impl GroupChange {
-    pub(crate) fn apply(&self, rule: &mut GroupRule) {
-        let limits = &mut rule.limits;
-        limits.weight = self.weight.unwrap_or(limits.weight);
-        limits.min = self.minimum.unwrap_or(limits.min);
-        limits.max = self.maximum.or(limits.max);
-    }
-
-    /// The names and values of the changed parts.
-    fn parts(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let amount = |amount: Amount| readable(amount.get());
-        let (minimum, maximum) = (self.minimum.map(amount), self.maximum.map(amount));
-        let weight = self.weight.map(|weight| weight.to_string());
-        let all = [("maximum", maximum), ("minimum", minimum), ("weight", weight)];
-        all.into_iter().filter_map(|(name, value)| Some((name, value?)))
-    }
-
-    /// As a phrase: `maximum 40, weight 2`.
-    pub fn in_words(&self) -> String {
-        self.parts().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
-    }
 }
 
 /// A temporary change by an operator.

@@ -7,7 +7,11 @@ use crate::{
     policy::{
         client_rules::ClientRule,
         groups::{GroupPattern, GroupRule, GroupSettings},
-        settings::{AlgorithmKind, CostWeights, DropMode, FreeKey, PoolSettings, Priority, RaiseMode, Reuse, Settings},
+        period::PeriodLength,
+        settings::{
+            AlgorithmKind, BudgetSettings, CostWeights, DropMode, FreeKey, PoolSettings, Priority, RaiseMode, Reuse,
+            Settings,
+        },
     },
     types::{Amount, Millis},
 };
@@ -26,6 +30,8 @@ pub enum ParameterError {
     Unknown { name: String, kind: AlgorithmKind },
     #[error("parameter `{name}` is for PRIORITY_POOL only; the algorithm here is {}", kind.name())]
     OfPools { name: &'static str, kind: AlgorithmKind },
+    #[error("parameter `{name}` is for BUDGET only; the algorithm here is {}", kind.name())]
+    OfBudgets { name: &'static str, kind: AlgorithmKind },
     #[error("parameter `{name}` is `{value}`, expected {expected}")]
     BadValue { name: &'static str, value: String, expected: &'static str },
 }
@@ -274,6 +280,29 @@ const POOL_PARAMETERS: [Parameter<PoolSettings>; 20] = [
     )),
 ];
 
+/// The parameters of BUDGET.
+const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 3] = [
+    Parameter {
+        name: "period",
+        expected: PeriodLength::EXPECTED,
+        read: BudgetSettings::set_length,
+        write: |budget| budget.periods.length.to_string(),
+    },
+    Parameter {
+        name: "timezone",
+        expected: "the name of a time zone like `Europe/Berlin` or `UTC`",
+        read: BudgetSettings::set_timezone,
+        write: |budget| budget.periods.timezone.to_string(),
+    },
+    parameter!(
+        "slice_share",
+        "a fraction of more than 0, at most 1, of what is left that one client may get in advance",
+        slice_share,
+        |value| number(value, 0.0..=1.0).filter(|share| *share > 0.0),
+        text
+    ),
+];
+
 impl Settings {
     pub fn apply(&mut self, parameter: &NamedParameter) -> Result<(), ParameterError> {
         let value = parameter.value.as_deref().unwrap_or_default();
@@ -298,6 +327,12 @@ impl Settings {
         if let (LEASE_PARAMETER | REFRESH_PARAMETER, Some(_)) = (&*parameter.name, &parameter.value) {
             return Ok(());
         }
+        if let Some(known) = BUDGET_PARAMETERS.iter().find(|known| known.name == parameter.name) {
+            if !self.is_budget() {
+                return Err(ParameterError::OfBudgets { name: known.name, kind: self.kind });
+            }
+            return (known.read)(&mut self.budget, value).ok_or_else(|| bad(known.name, known.expected));
+        }
         let known = POOL_PARAMETERS.iter().find(|known| known.name == parameter.name);
         let known = known.ok_or_else(|| ParameterError::Unknown { name: parameter.name.clone(), kind: self.kind })?;
         if self.kind != AlgorithmKind::PriorityPool {
@@ -310,11 +345,12 @@ impl Settings {
     pub fn parameters(&self) -> Vec<NamedParameter> {
         let general = differing(&PARAMETERS, self, &Settings::new(self.kind, self.capacity));
         let of_pools = differing(&POOL_PARAMETERS, &self.pool, &PoolSettings::default());
+        let of_budgets = differing(&BUDGET_PARAMETERS, &self.budget, &BudgetSettings::default());
         let of_clients = self.clients.iter().map(|rule| (CLIENT_PARAMETER, rule.written()));
         let pattern = self.groups.iter().map(|groups| (GROUPS_PARAMETER, groups.from.to_string()));
         let of_groups = self.groups.iter().flat_map(|groups| groups.rules());
         let of_groups = pattern.chain(of_groups.map(|rule| (GROUP_PARAMETER, rule.written())));
-        let all = general.into_iter().chain(of_pools).chain(of_clients).chain(of_groups);
+        let all = general.into_iter().chain(of_pools).chain(of_budgets).chain(of_clients).chain(of_groups);
         all.map(|(name, value)| NamedParameter { name: name.to_owned(), value: Some(value) }).collect()
     }
 }
@@ -335,16 +371,30 @@ fn differing<S>(parameters: &[Parameter<S>], settings: &S, usual: &S) -> Vec<(&'
     parameters.iter().filter_map(changed).collect()
 }
 
-/// All names, with those of pools last.
+/// All names, with those of pools and budgets last.
 fn names() -> impl Iterator<Item = &'static str> {
-    let of_pools = POOL_PARAMETERS.iter().map(|parameter| parameter.name);
-    PARAMETERS.iter().map(|parameter| parameter.name).chain(of_pools)
+    general().chain(of_pools()).chain(of_budgets())
+}
+
+fn general() -> impl Iterator<Item = &'static str> {
+    PARAMETERS.iter().map(|parameter| parameter.name)
+}
+
+fn of_pools() -> impl Iterator<Item = &'static str> {
+    POOL_PARAMETERS.iter().map(|parameter| parameter.name)
+}
+
+fn of_budgets() -> impl Iterator<Item = &'static str> {
+    BUDGET_PARAMETERS.iter().map(|parameter| parameter.name)
 }
 
 fn known(kind: AlgorithmKind) -> String {
-    let general = PARAMETERS.len();
-    let all = if kind == AlgorithmKind::PriorityPool { usize::MAX } else { general };
-    names().take(all).collect::<Vec<_>>().join(", ")
+    let special: Vec<_> = match kind {
+        AlgorithmKind::PriorityPool => of_pools().collect(),
+        AlgorithmKind::Budget => of_budgets().collect(),
+        _ => Vec::new(),
+    };
+    general().chain(special).collect::<Vec<_>>().join(", ")
 }
 
 fn suggest(name: &str) -> String {

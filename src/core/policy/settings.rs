@@ -1,6 +1,7 @@
 //! The validated settings of a resource.
 
 mod algorithm;
+mod budget;
 mod check;
 mod pool;
 mod words;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 pub use self::{
     algorithm::{AlgorithmKind, Priority},
+    budget::BudgetSettings,
     check::SettingsError,
     pool::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode},
     words::FieldChange,
@@ -75,6 +77,7 @@ pub struct Settings {
     /// The minimum and maximum capacity that load reports may set; absent: the configured capacity.
     pub load_bounds: (Option<Amount>, Option<Amount>),
     pub pool: PoolSettings,
+    pub budget: BudgetSettings,
     pub clients: ClientRules,
     /// How clients are grouped; absent: all share directly.
     pub groups: Option<Arc<GroupSettings>>,
@@ -116,6 +119,7 @@ impl Settings {
             min_request_interval: Self::DEFAULT_MIN_REQUEST_INTERVAL,
             load_bounds: (None, None),
             pool: PoolSettings::default(),
+            budget: BudgetSettings::default(),
             clients: ClientRules::default(),
             groups: None,
         }
@@ -136,6 +140,10 @@ impl Settings {
 
     pub fn shares(&self) -> bool {
         self.kind.divides() && !self.shadow
+    }
+
+    pub fn is_budget(&self) -> bool {
+        self.kind == AlgorithmKind::Budget
     }
 
     /// Stores the number of the matching client rule in each claim of a client.

@@ -11,6 +11,7 @@ use crate::{
     planted::{self, Fault},
     policy::{
         access::{AccessRequest, Action},
+        period::Span,
         settings::Settings,
     },
     pool::{News, PoolState},
@@ -44,8 +45,31 @@ pub struct Ask {
     pub instance: Option<NodeInstance>,
     /// PRIORITY_POOL: its account, and its usage.
     pub news: Option<Box<News>>,
+    /// BUDGET: what it has spent. Requests without it get nothing from a budget.
+    pub spent: Option<Box<Spent>>,
     /// The principal that its record is charged to if it is new.
     pub charged_to: ChargedTo,
+}
+
+/// The report of a holder of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Spent {
+    /// All that this incarnation has spent in the period.
+    pub amount: Amount,
+    /// The start of the period, in Unix seconds.
+    pub period: i64,
+    /// Drawn at random when a client opens the budget, and again when it is told to start over.
+    pub incarnation: u64,
+    /// The smallest useful slice, for example the cost of the call that waits.
+    pub need: Amount,
+}
+
+/// What the lease of a budget says besides its capacity, which is the allowance for the period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BudgetLease {
+    pub period: Span,
+    /// All that the holder had is consumed. It goes on as another incarnation that has spent nothing.
+    pub starts_over: bool,
 }
 
 impl Ask {
@@ -64,6 +88,7 @@ impl Ask {
             instance: None,
             news: None,
             groups: Vec::new(),
+            spent: None,
             charged_to: ChargedTo::default(),
         }
     }
@@ -112,6 +137,8 @@ pub struct Release {
     pub token: Option<Token>,
     /// As in [`Ask`].
     pub instance: Option<NodeInstance>,
+    /// BUDGET: the last report of a client that spends nothing from now on.
+    pub spent: Option<Box<Spent>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -141,6 +168,7 @@ pub struct Lease {
     pub is_unlimited: bool,
     /// PRIORITY_POOL: its standing.
     pub pool: Option<PoolState>,
+    pub budget: Option<BudgetLease>,
 }
 
 /// A lease for a child node, with the terms and settings by which the node divides it.
@@ -174,6 +202,10 @@ pub enum Answer {
     Unknown,
     /// Another instance holds leases under this name.
     NameTaken,
+    /// BUDGET: the request does not say what its sender has spent, so it can get nothing.
+    NeedsReport,
+    /// BUDGET: this node has a parent and keeps no promises, so a restart would forget what was spent.
+    NeedsStorage,
     Released,
 }
 
@@ -184,6 +216,7 @@ impl Answer {
             Answer::Supplied(supplied) => Some(&supplied.lease),
             Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::NameTaken => None,
             Answer::ShareFull | Answer::Unknown | Answer::Released => None,
+            Answer::NeedsReport | Answer::NeedsStorage => None,
         }
     }
 }

@@ -119,6 +119,7 @@ impl Resource {
     pub fn can_pack(&self, now: Millis) -> bool {
         self.book.can_pack()
             && self.pool.is_none()
+            && self.budget.is_none()
             && self.settings.kind != AlgorithmKind::PriorityPool
             && self.allocation.can_pack()
             && matches!(self.supply_state, SupplyState::Own)
@@ -137,6 +138,7 @@ impl Resource {
             allocation: Allocation::new(&settings, false),
             book: LeaseBook::unpack(book, context.seed),
             pool: None,
+            budget: None,
             supply_state: Source::Own.into(),
             capacity_inputs: CapacityInputs::new(settings.capacity),
             group_overrides: None,

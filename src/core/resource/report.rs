@@ -9,7 +9,7 @@ use crate::{
     allocation::{KnownTerms, groups::GroupReport},
     lease::ledger::{HolderMode, Sums},
     policy::settings::Settings,
-    resource::{Overridden, OverriddenGroup, Resource, supply::SupplyReport},
+    resource::{Overridden, OverriddenGroup, Resource, budget::BudgetReport, supply::SupplyReport},
     types::{Amount, HolderKind, Millis, Sum},
 };
 
@@ -24,6 +24,7 @@ pub struct ResourceReport {
     /// The supply from the parent; `None` at a root.
     pub supply: Option<SupplyReport>,
     pub overridden: Option<Overridden>,
+    pub budget: Option<BudgetReport>,
     pub overridden_groups: Vec<OverriddenGroup>,
     /// The number of groups of clients; zero if clients are not grouped.
     pub group_count: usize,
@@ -72,6 +73,7 @@ pub fn resource_report(resource: &Resource, now: Millis) -> ResourceReport {
         learning,
         supply,
         overridden: resource.overridden(),
+        budget: resource.budget_report(now),
         overridden_groups: resource.overridden_groups(),
         group_count: resource.allocation.group_count(),
         groups: resource
@@ -121,6 +123,10 @@ fn holder_report(resource: &Resource, slot: u32, now: Millis, terms: &mut KnownT
         due: resource.due(slot, terms),
         granted: holder.leases.current(now),
         held: holder.leases.held(now),
-        end: holder.leases.newest_end(),
+        end: match holder.asked.filter(|_| resource.settings.is_budget()) {
+            // The lease; what it gave counts until the period ends.
+            Some(asked) => asked.at.plus(resource.settings.lease),
+            None => holder.leases.newest_end(),
+        },
     }
 }

@@ -24,6 +24,7 @@ use crate::{
     pool::{Cause, MOVES_PER_REQUEST},
     resource::{
         Answer, Lease, Request, Resource,
+        budget::NEVER,
         watch_list::{apart, waits},
     },
     types::{Amount, HolderKind, Millis, Now, Sum},
@@ -84,6 +85,7 @@ impl Resource {
         self.end_inherited(now.at);
         self.expire_supply(now.at);
         self.expire_report(now.at);
+        self.enter_period(now);
         self.step_pool(now.at, MOVES_PER_REQUEST * (1 + requests.len()));
         self.begin_sub_round();
         self.last_round.newcomers.clear();
@@ -93,7 +95,7 @@ impl Resource {
             // A placeholder until the sub-round is settled.
             let place = answers.len();
             answers.push(Answer::TooSoon);
-            let ask = match request {
+            let mut ask = match request {
                 Request::Ask(ask) => ask,
                 Request::Renew(ask) => match self.with_wants(ask, now) {
                     Some(ask) => ask,
@@ -111,6 +113,10 @@ impl Resource {
                     continue;
                 }
             };
+            if let Err(answer) = self.prepare_spender(&mut ask, now) {
+                answers[place] = answer;
+                continue;
+            }
             if self.is_pending(ask.kind, &ask.id, scratch) {
                 self.settle(now, answers, scratch);
             }
@@ -180,6 +186,9 @@ impl Resource {
                 kinds,
                 &mut scratch.grants,
             );
+        } else if self.budget.is_some() {
+            let (nothing, least) = (Sum::ZERO, |_| Amount::ZERO);
+            settlement::settle_in_turn(free, &scratch.participants, |_| false, nothing, least, &mut scratch.grants);
         } else if self.is_bounded() {
             let indivisible = self.settings.whole_units;
             settlement::settle(free, &scratch.participants, indivisible, &mut scratch.grants);
@@ -252,7 +261,7 @@ impl Resource {
     /// more is held than the capacity.
     fn restored(&self, pending: &PendingGrant, now: Millis) -> Amount {
         let fits = self.counters.learning_excess == 0 && self.book.ledger().sums().held <= Sum::from(self.total());
-        if !fits || !self.settings.shares() || self.supply_has_ended(now) {
+        if !fits || !self.settings.shares() || self.budget.is_some() || self.supply_has_ended(now) {
             return Amount::ZERO;
         }
         let wants = self.allocation.ruled_wants(&self.book.ledger().holder(pending.slot).claims);
@@ -279,6 +288,9 @@ impl Resource {
     pub(super) fn due(&self, slot: u32, known: &mut KnownTerms) -> Amount {
         if let Some(pool) = &self.pool {
             return pool.due(slot);
+        }
+        if self.budget.is_some() {
+            return self.budget_due(slot);
         }
         let holder = self.book.ledger().holder(slot);
         self.allocation.rounded(self.divided(slot, holder, known), self.settings.capacity, holder.extra)
@@ -313,11 +325,12 @@ impl Resource {
     fn grant(&mut self, pending: &PendingGrant, capacity: Amount, now: Now, known: &mut KnownTerms) -> Answer {
         let slot = pending.slot;
         let kind = self.book.ledger().holder(slot).kind;
-        let (length, refresh) = self.lengths(now.at);
+        let (length, refresh) = self.lengths(now);
         let refresh = self.align_to_rotation(refresh, slot, now.at);
         let expiry_time = now.unix.saturating_add((length.0 / 1000) as i64);
         let priority = self.book.ledger().holder(slot).claims.first().map_or(0, |claim| claim.priority);
-        let lease = NewLease { capacity, length, expiry_time, claimed: pending.entitled.claimed };
+        let counts = self.budget_horizon().map(|horizon| (NEVER, horizon));
+        let lease = NewLease { capacity, length, expiry_time, claimed: pending.entitled.claimed, counts };
         let token = self.book.grant(slot, now.at, lease, self.reuse(kind));
         let will_show = pending.entitled.claimed > Amount::ZERO && self.book.outlasts_inherited(expiry_time, now);
         let refresh = self.shorten_interval(refresh, slot, will_show, now.at);
@@ -325,8 +338,19 @@ impl Resource {
         self.counters.granted += 1;
         let safe_capacity = self.safe_capacity();
         let is_unlimited = self.settings.kind == AlgorithmKind::NoAlgorithm;
-        let lease =
-            Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, is_unlimited, pool };
+        let budget = self.budget_lease(false);
+        let lease = Lease {
+            token,
+            capacity,
+            length,
+            refresh,
+            expiry_time,
+            safe_capacity,
+            priority,
+            is_unlimited,
+            pool,
+            budget,
+        };
         match kind {
             HolderKind::Client => Answer::Granted(lease),
             HolderKind::Node => Answer::Supplied(Box::new(self.supplied(slot, lease, known))),
@@ -347,6 +371,7 @@ impl Resource {
         if !self.is_bounded()
             || self.is_learning(now)
             || self.pool.is_some()
+            || self.budget.is_some()
             || self.allocation.rotation_ends().is_some()
         {
             return usual;
@@ -368,14 +393,19 @@ impl Resource {
 
     /// The length of a lease granted now, and its refresh interval. It ends no later than the supply of the node, and
     /// is refreshed before it ends.
-    pub(super) fn lengths(&self, now: Millis) -> (Millis, Millis) {
-        let own = self.supply_until().map(|until| until.since(now)).filter(|left| left.0 > 0);
+    pub(super) fn lengths(&self, now: Now) -> (Millis, Millis) {
+        let own = self.supply_until().map(|until| until.since(now.at)).filter(|left| left.0 > 0);
         let own = own.filter(|_| !planted::is(Fault::OutlivesParent));
         let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
+        let length = self.left_of_period(now).map_or(length, |left| left.min(length));
         (length, self.settings.refresh_within(length))
     }
 
     fn safe_capacity(&self) -> f64 {
+        if self.budget.is_some() {
+            // Whatever is not in a live lease may be spent by another holder.
+            return 0.0;
+        }
         match self.settings.safe_capacity {
             SafeCapacity::Fixed(amount) => amount.get(),
             SafeCapacity::Unlimited => -1.0,

@@ -20,6 +20,7 @@ use crate::{
     planted::{self, Fault},
     policy::{
         overrides::{Load, Override},
+        period::Span,
         settings::{AlgorithmKind, Settings},
     },
     pool::{MOVES_PER_REQUEST, Pool, UsageBelow},
@@ -61,6 +62,8 @@ pub struct Supply {
     pub groups: Vec<GroupSupply>,
     /// The supplies of this node are numbered from one.
     pub version: u64,
+    /// BUDGET: the period of the capacity.
+    pub period: Option<Span>,
 }
 
 /// A node's report to its parent about one resource.
@@ -79,6 +82,8 @@ pub struct DemandSummary {
     /// The version of the current supply; zero before the first. A request with this report must not confirm a newer
     /// supply, because `outstanding` is correct only under this one.
     pub version: u64,
+    /// BUDGET: the start of the period that `outstanding` was spent in.
+    pub period: Option<i64>,
 }
 
 /// Relative changes of wants or leases below this are reported with the next refresh.
@@ -186,7 +191,8 @@ impl Resource {
             false => Vec::new(),
         };
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
-        DemandSummary { claims, groups, outstanding, usage, learning, version }
+        let period = self.budget.as_ref().and_then(|budget| budget.period()).map(|span| span.start);
+        DemandSummary { claims, groups, outstanding, usage, learning, version, period }
     }
 
     /// Whether the parent should get a report before the next refresh.

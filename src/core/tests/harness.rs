@@ -196,9 +196,18 @@ impl Harness {
         let Renewed { expiry_time } = self.while_packed(|packed| packed.renew(&renewal, now))?;
         self.renewed = self.renewed.map(|times| times + 1);
         let refresh = self.resource.settings().refresh;
-        let (safe_capacity, priority, is_unlimited, pool) = (0.0, 0, false, None);
-        let lease =
-            Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, is_unlimited, pool };
+        let lease = Lease {
+            token,
+            capacity,
+            length,
+            refresh,
+            expiry_time,
+            safe_capacity: 0.0,
+            priority: 0,
+            is_unlimited: false,
+            pool: None,
+            budget: None,
+        };
         Some(Answer::Granted(lease))
     }
 
@@ -417,7 +426,7 @@ impl Harness {
         actor.sent += 1;
         actor.below.clear();
         let token = (actor.echo == Echo::Token).then_some(lease.token);
-        let release = Release { kind: actor.kind, id: Arc::clone(&actor.id), token, instance: None };
+        let release = Release { kind: actor.kind, id: Arc::clone(&actor.id), token, instance: None, spent: None };
         let answer = one(&mut self.resource, now, Request::Release(release));
         self.log.push(answer);
         self.propose().map(|_| ())

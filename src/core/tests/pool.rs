@@ -126,7 +126,7 @@ impl PoolServer {
     }
 
     fn release(&mut self, id: &str) {
-        let release = Release { kind: HolderKind::Client, id: id.into(), token: None, instance: None };
+        let release = Release { kind: HolderKind::Client, id: id.into(), token: None, instance: None, spent: None };
         one(&mut self.resource, now_at(self.now), Request::Release(release));
         self.leases.remove(id);
     }

@@ -136,7 +136,7 @@ impl Server {
     }
 
     fn release(&mut self, kind: HolderKind, id: &str, token: Option<Token>) {
-        let release = Release { kind, id: id.into(), token, instance: None };
+        let release = Release { kind, id: id.into(), token, instance: None, spent: None };
         assert_eq!(one(&mut self.resource, now_at(self.now), Request::Release(release)), Answer::Released);
     }
 

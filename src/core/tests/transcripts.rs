@@ -195,7 +195,7 @@ impl Transcript {
         let at = self.holders.iter().position(|known| *known.ask.id == *id).ok_or("no client has this name")?;
         let Known { ask, lease } = self.holders.remove(at);
         let token = lease.and_then(|(has, _)| has.token).filter(|_| names_it);
-        self.waiting.push(Request::Release(Release { kind: ask.kind, id: ask.id, token, instance: None }));
+        self.waiting.push(Request::Release(Release { kind: ask.kind, id: ask.id, token, instance: None, spent: None }));
         Ok(())
     }
 

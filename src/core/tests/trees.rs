@@ -135,6 +135,7 @@ impl Node {
             terms: if protocol == Protocol::Ours { supplied.terms } else { Vec::new() },
             groups: supplied.groups,
             version: self.versions,
+            period: None,
         };
         self.resource.supply(now, supply);
     }
@@ -338,7 +339,7 @@ proptest! {
     #[test]
     fn clients_of_any_tree_share_like_one_server(
         // Which clients a full pool admits depends on their costs at each node.
-        kind in proptest::sample::select(AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool).collect::<Vec<_>>()),
+        kind in proptest::sample::select(AlgorithmKind::ALL.into_iter().take(4).collect::<Vec<_>>()),
         order in proptest::sample::select(ORDERS.to_vec()),
         demands in demands(),
         part in 0.0..1.2f64,

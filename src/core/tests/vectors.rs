@@ -102,7 +102,8 @@ fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
             }
             Some("release") => {
                 leases.remove(id);
-                let release = Release { kind: HolderKind::Client, id: id.into(), token: None, instance: None };
+                let release =
+                    Release { kind: HolderKind::Client, id: id.into(), token: None, instance: None, spent: None };
                 resource.round(
                     now_at(Millis(0)),
                     &mut vec![Request::Release(release)],

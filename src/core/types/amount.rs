@@ -43,6 +43,7 @@ pub enum AmountError {
 
 impl Amount {
     pub const ZERO: Amount = Amount(0.0);
+    pub const ONE: Amount = Amount(1.0);
     /// The largest amount. Sums of 16 million of these still fit a [`Sum`].
     pub const MAX: Amount = Amount(1e15);
 

@@ -33,6 +33,7 @@ pub(super) async fn get(cluster: &Cluster, caller: &HttpCaller, fields: &Fields)
         resource_id: Some(resource.to_owned()),
         priority: Some(priority.into()),
         has: fields.lease("token").map(LeaseToken::echo),
+        spent: None,
         had: None,
         wants: Some(fields.number("wants")),
         usage: None,

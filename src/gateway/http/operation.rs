@@ -243,7 +243,7 @@ impl Operation {
             Operation::AcquireAll => "/v1/acquire",
             Operation::Charge => "/v1/resources/{resource}/charge",
             Operation::Reserve => "/v1/resources/{resource}/reservations",
-            Operation::ReserveAll => "/v1/reservations",
+            Operation::ReserveAll => "/v1/reserve",
             Operation::Settle => "/v1/reservations/{reservation}/settle",
             Operation::SettleAll => "/v1/reservations/{reservation}/settle_all",
             Operation::Standing => "/v1/resources/{resource}",
@@ -306,7 +306,9 @@ impl Operation {
             Operation::Acquire | Operation::AcquireAll | Operation::Reserve | Operation::ReserveAll => OF_PERMITS,
             // The error if the charge exceeds the maximum debt.
             Operation::Charge => OF_PERMITS,
-            Operation::Settle | Operation::SettleAll => &[ProblemKind::NotFound, ProblemKind::OverLimit],
+            Operation::Settle | Operation::SettleAll => {
+                &[ProblemKind::NotFound, ProblemKind::OtherReservation, ProblemKind::OverLimit]
+            }
             Operation::Standing => &[ProblemKind::NotFound],
         };
         let mut problems: Vec<ProblemKind> = READ.iter().chain(&CALL).chain(own).copied().collect();

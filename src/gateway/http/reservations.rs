@@ -267,7 +267,7 @@ fn unknown() -> Problem {
 }
 
 fn of_other_kind(why: &str) -> Problem {
-    Problem::of_field(ProblemKind::BadValue, "reservation", why)
+    Problem::of_field(ProblemKind::OtherReservation, "reservation", why)
 }
 
 /// The reservation of this name, and its resources, if the caller may settle it.

@@ -124,6 +124,10 @@ impl Peer {
             acknowledged: context.acknowledged.clone(),
             connections: Mutex::default(),
         });
+        if !opened.used && settings.bootstrap && !settings.names_no_other_peer() {
+            // Before it listens, or other peers would believe that it was started without --bootstrap.
+            context.handshake.announce_bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
+        }
         let (asks, joins) = mpsc::channel(MAX_PENDING_JOINS);
         let local_addr = match settings.listen {
             Some(address) => Some(listen(address, Arc::clone(&context), prover, asks).await?),
@@ -266,9 +270,6 @@ async fn begin_or_join(
             failing.fail(&error);
         }
         return;
-    }
-    if settings.bootstrap {
-        context.handshake.announce_bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
     }
     match (Bootstrap { raft, context, client }).run().await {
         Ok(BootstrapOutcome::Began) => {}

@@ -20,7 +20,10 @@ use leaseway_raft::{Mastership, RaftHandle};
 use crate::{
     listen::{budget::Budget, open_connections::OpenConnections, tls::Tls},
     node::{NodeHandle, addresses::PeerEndpoints, addresses::ServerInfo},
-    observe::{changes::ChangeKind, metrics},
+    observe::{
+        changes::{ChangeKind, NO_MASTER},
+        metrics,
+    },
 };
 
 /// Timeout for reading the free space. If the disk takes longer, the report omits it.
@@ -109,7 +112,8 @@ impl HealthSources {
 fn elections(node: &NodeHandle) -> u64 {
     let hour_ago = SystemTime::now() - ELECTIONS_PERIOD;
     let elections = node.authorizer().audit().changes().list(Some(ChangeKind::Election));
-    elections.iter().filter(|election| election.at >= hour_ago).map(|election| election.times).sum()
+    let elections = elections.iter().filter(|election| election.at >= hour_ago && election.what != NO_MASTER);
+    elections.map(|election| election.times).sum()
 }
 
 pub(crate) fn limit_use(what: &str, flag: &str, used: usize, most: usize) -> LimitUse {

@@ -264,8 +264,13 @@ fn resources_are_limited_and_idle_ones_make_room() {
         let other: Arc<str> = "other".into();
         let refused = node.submit(&other, ask("a", 1.0)).await.expect_err("the second does not");
         assert_eq!(refused, RequestError::TooManyResources(1));
-        let release =
-            leaseway_core::resource::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
+        let release = leaseway_core::resource::Release {
+            kind: HolderKind::Client,
+            id: "a".into(),
+            token: None,
+            instance: None,
+            spent: None,
+        };
         node.submit(&r, Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");

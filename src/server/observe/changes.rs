@@ -18,6 +18,8 @@ const MAX_CHANGES_PER_KIND: usize = 256;
 /// Maximum length of each text of a change, in bytes.
 const MAX_CHANGE_TEXT: usize = 400;
 
+/// What an election is called that has left no master.
+pub(crate) const NO_MASTER: &str = "no master is known";
 /// The outcome of a successful action.
 const DONE: &str = "done";
 /// Maximum time between an action and its effect, for them to be one change.

@@ -202,6 +202,10 @@ pub(crate) enum Reason {
     TooManyClients,
     /// Another node with the same name holds leases.
     NameTaken,
+    /// A client that does not report what it has spent asks for a budget.
+    NeedsReport,
+    /// A budget below a parent, on a node that keeps no promises.
+    NeedsStorage,
     TooManyResources,
     /// The queue of the resource is full.
     Busy,
@@ -215,13 +219,15 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All reasons in the order of the variants, with their names on the wire and in metrics.
-    const NAMES: [(Reason, &'static str); 12] = [
+    const NAMES: [(Reason, &'static str); 14] = [
         (Reason::BadValue, "bad_value"),
         (Reason::BadId, "bad_id"),
         (Reason::TooManyInRequest, "too_many_in_request"),
         (Reason::TooManyBands, "too_many_bands"),
         (Reason::TooManyClients, "too_many_clients"),
         (Reason::NameTaken, "name_taken"),
+        (Reason::NeedsReport, "needs_report"),
+        (Reason::NeedsStorage, "needs_storage"),
         (Reason::TooManyResources, "too_many_resources"),
         (Reason::Busy, "busy"),
         (Reason::Failed, "failed"),

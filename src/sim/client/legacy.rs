@@ -66,7 +66,7 @@ impl LegacyClient {
             }
             None => {
                 self.due = Millis(u64::MAX);
-                Body::Release(vec![Release { id: Arc::clone(&self.resource), token: None }])
+                Body::Release(vec![Release { id: Arc::clone(&self.resource), token: None, spent: None }])
             }
         };
         let (number, deadline) = (self.number, now.plus(self.deadline));
@@ -97,7 +97,7 @@ impl LegacyClient {
         // Do not use the lease for longer than the server counts it, even if the server wrote the answer long after the
         // request.
         let end = end.min(now.max(sent).plus(length));
-        self.lease = Some(Lease { capacity, end, refresh, token, wire });
+        self.lease = Some(Lease { capacity, end, refresh, token, wire, budget: None });
         self.due = now.plus(refresh);
     }
 
@@ -143,7 +143,7 @@ mod tests {
     fn given() -> GrantedLease {
         let wire = Wire { expiry_time: 10, refresh_interval: 4, capacity: 5.0 };
         let (length, refresh) = (Millis(10_000), Millis(4_000));
-        GrantedLease { id: "r".into(), length, refresh, token: Some(7), wire, safe: None }
+        GrantedLease { id: "r".into(), length, refresh, token: Some(7), wire, safe: None, budget: None }
     }
 
     fn has(outgoing: &Outgoing<Wants>) -> Option<u64> {

@@ -141,5 +141,6 @@ pub(crate) fn given(resource: &Arc<str>, lease: &Lease) -> GrantedLease {
         token: Some(lease.token.get()),
         wire: Wire { expiry_time: lease.expiry_time, refresh_interval: seconds as i64, capacity: lease.capacity.get() },
         safe: Some(lease.safe_capacity),
+        budget: lease.budget,
     }
 }

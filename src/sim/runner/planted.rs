@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The scenarios to search, with the knowledge of new masters.
-const CASES: [(&str, Handover); 21] = [
+const CASES: [(&str, Handover); 24] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
@@ -35,6 +35,9 @@ const CASES: [(&str, Handover); 21] = [
     ("random_overrides", Handover::Promises),
     ("lease_cut", Handover::Promises),
     ("handover", Handover::Promises),
+    ("cramped_budget", Handover::Promises),
+    ("cramped_budget_tree", Handover::Promises),
+    ("ended_budget", Handover::Promises),
 ];
 
 pub struct Found {
@@ -101,6 +104,23 @@ fn run(planted: Option<Fault>, plan: &Plan, seed: u64, options: RunOptions) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The books of the clients show each of them within ten seeds.
+    #[test]
+    fn faults_of_budgets_are_found() {
+        let mut search = Search::new().expect("the scenarios come with the simulator");
+        search.cases.retain(|(name, _)| name.contains("budget"));
+        for fault in [
+            Fault::ReturnCountsTwice,
+            Fault::ExpiryFrees,
+            Fault::SlicesOutlastPeriods,
+            Fault::BudgetBoundFollows,
+            Fault::SharesIncarnations,
+        ] {
+            let found = search.find(fault, 0..10, &|| true);
+            assert!(found.is_some(), "{} is not found", fault.name());
+        }
+    }
 
     /// Faults of streams of renewals.
     #[test]

@@ -61,6 +61,10 @@ impl Plan {
         self.tree.clients.iter().any(|client| client.kind == ClientKind::Limiter)
     }
 
+    pub(crate) fn is_budget(&self) -> bool {
+        self.settings.is_budget()
+    }
+
     pub fn is_pool(&self) -> bool {
         self.settings.kind == AlgorithmKind::PriorityPool
     }

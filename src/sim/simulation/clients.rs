@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use leaseway_client::limiter::Window;
-use leaseway_client::session::{self, Body, Outgoing, Pace, Session, Wants as Asked};
+use leaseway_client::session::{self, Body, BudgetUse, Outgoing, Pace, Session, Wants as Asked};
 use leaseway_core::{
     self as core,
     pool::News,
-    resource::{Request, invariant::Violation},
+    resource::{Request, Spent, invariant::Violation},
     types::{Amount, Claim, Claims, HolderKind, Millis, Token},
 };
 
@@ -17,6 +17,7 @@ use crate::{
         envoy::EnvoyClient,
         legacy::LegacyClient,
         limiter::LimiterClient,
+        spender::Spender,
         usage::{self, UsagePattern},
     },
     network::message::{Message, Participant, Reply, ReplyBody, RequestMessage, Sender, given, has},
@@ -37,9 +38,10 @@ impl Simulation<'_> {
         }
         let usage_pattern = plan.uses.filter(|_| self.pools.is_some());
         let usage_pattern = usage_pattern.map(|uses| UsagePattern::new(uses, self.now, &mut self.rng));
-        let machine = self.machine(index, seed);
+        let (machine, spender) = (self.machine(index, seed), self.spender(seed));
         self.clients.push(Client {
             machine,
+            spender,
             kind: plan.kind,
             name: client_name(index, plan.kind, 0),
             names: 0,
@@ -117,6 +119,30 @@ impl Simulation<'_> {
         ClientMachine::Session(Box::new(Session::new(settings)))
     }
 
+    /// Whoever takes part in a budget keeps a book.
+    fn spender(&self, seed: u64) -> Option<Box<Spender>> {
+        self.plan.is_budget().then(|| Box::new(Spender::new(self.now, seed | 1)))
+    }
+
+    /// Spends what the allowance of a client covers, and updates its report.
+    fn spend(&mut self, index: usize) -> Result<(), Violation> {
+        let (now, client) = (self.now, &mut self.clients[index]);
+        let Some(spender) = client.spender.as_mut().filter(|_| client.is_here) else { return Ok(()) };
+        if let ClientMachine::Session(session) = &client.machine {
+            spender.take(session.lease(now, &self.resource), || self.rng.u64(..) | 1);
+        }
+        let (spent, period) = spender.spend(now, client.wants.get());
+        let priority = self.plan.tree.clients[index].priority.into();
+        let asked = spender.asked(now, priority);
+        client.machine.want(now, &self.resource, asked);
+        self.wake_at(index, now.plus(Millis(500)));
+        let unix = START_UNIX + (now.0 / 1000) as i64;
+        match self.budget.as_mut().filter(|_| self.checks_invariants) {
+            Some(budget) => budget.spent(unix, period, spent, self.capacity),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn break_stream(&mut self, index: usize) -> Result<(), Violation> {
         if let ClientMachine::Envoy(envoy) = &mut self.clients[index].machine {
             envoy.break_stream(self.now);
@@ -144,7 +170,10 @@ impl Simulation<'_> {
         if client.is_here {
             self.accounting.want(self.now, before, wants);
             let priority = self.plan.tree.clients[index].priority.into();
-            let asked = Asked { amount: wants.get(), priority, ..Asked::default() };
+            let asked = match &mut client.spender {
+                Some(spender) => spender.asked(self.now, priority),
+                None => Asked { amount: wants.get(), priority, ..Asked::default() },
+            };
             client.machine.want(self.now, &self.resource, asked);
         }
     }
@@ -238,10 +267,10 @@ impl Simulation<'_> {
 
     fn restart_process(&mut self, index: usize) -> Result<(), Violation> {
         let seed = self.rng.u64(..);
-        let machine = self.machine(index, seed);
+        let (machine, spender) = (self.machine(index, seed), self.spender(seed));
         let client = &mut self.clients[index];
         client.incarnation += 1;
-        (client.machine, client.woken_at) = (machine, None);
+        (client.machine, client.woken_at, client.spender) = (machine, None, spender);
         self.forget_lease(index)?;
         if let Some(usage_pattern) = &mut self.clients[index].usage_pattern {
             usage_pattern.forget();
@@ -257,6 +286,10 @@ impl Simulation<'_> {
             return Ok(false);
         }
         client.machine.release(self.now, &self.resource);
+        if let Some(spender) = &mut client.spender {
+            // The release reports what it has spent; it returns as another incarnation.
+            **spender = Spender::new(self.now, self.rng.u64(..) | 1);
+        }
         client.waits_since = None;
         let wants = client.wants;
         self.accounting.want(self.now, wants, Amount::ZERO);
@@ -310,12 +343,13 @@ impl Simulation<'_> {
     /// Polls a client: sends its request, records its usable capacity, and schedules its wake-up.
     fn step_client(&mut self, index: usize) -> Result<(), Violation> {
         self.report(index);
+        self.spend(index)?;
         let (now, client) = (self.now, &mut self.clients[index]);
         if client.kind == ClientKind::Stream {
             client.machine.offer_stream();
         }
         let outgoing = client.machine.poll(now);
-        if let Some(usable) = client.machine.usable(now) {
+        if let Some(usable) = client.machine.usable(now).filter(|_| client.spender.is_none()) {
             let wants = client.wants();
             if usable == Amount::ZERO && client.believes > Amount::ZERO && wants > Amount::ZERO {
                 self.check_cut(index)?;
@@ -382,11 +416,27 @@ impl Simulation<'_> {
                 id: Arc::clone(&client.name),
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
                 instance: None,
+                spent: releases.first().and_then(|release| release.spent.as_ref()).map(report),
             }),
         };
         let forged_by = None;
         self.send(Message::Request(Box::new(RequestMessage { from, node, peer, request, forged_by })));
     }
+}
+
+/// The lease that gave the allowance of a budget, as the client's transport writes it.
+fn allowance(spent: &BudgetUse, lease: Option<session::Lease>) -> Option<core::lease::holder::Has> {
+    let lease = lease.filter(|lease| lease.token.is_some() && lease.token == spent.token);
+    has(lease).map(|has| core::lease::holder::Has { capacity: has.capacity.max(Amount::clamped(spent.spent)), ..has })
+}
+
+fn report(spent: &BudgetUse) -> Box<Spent> {
+    Box::new(Spent {
+        amount: Amount::clamped(spent.spent),
+        period: spent.period,
+        incarnation: spent.incarnation,
+        need: Amount::clamped(spent.need),
+    })
 }
 
 impl Client {
@@ -395,6 +445,11 @@ impl Client {
         let usage = ask.demand.usage.map(usage::to_core);
         let wants = Amount::clamped(ask.demand.amount);
         let now = has(ask.has).filter(|_| self.kind.reports_leases());
+        let spent = ask.demand.spent;
+        let now = match &spent {
+            Some(spent) => allowance(spent, ask.has.or(ask.had)),
+            None => now,
+        };
         // A request only has the outstanding amount if it exceeds the capacity of the lease that it names.
         let named = now.map_or(Amount::ZERO, |has| has.capacity);
         let in_use = Amount::clamped(ask.demand.outstanding);
@@ -404,7 +459,7 @@ impl Client {
             id: Arc::clone(&self.name),
             claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
             has: now.map(|has| core::lease::holder::Has { token: token(&has), ..has }),
-            had: has(ask.had).filter(|_| self.kind.is_ours()),
+            had: has(ask.had).filter(|_| self.kind.is_ours() && spent.is_none()),
             outstanding: match self.kind {
                 ClientKind::Liar => Some(Amount::MAX),
                 _ => Some(in_use).filter(|in_use| *in_use > named),
@@ -414,6 +469,7 @@ impl Client {
             is_gateway: matches!(self.kind, ClientKind::Envoy | ClientKind::Limiter),
             instance: None,
             groups: Vec::new(),
+            spent: spent.as_ref().map(report),
             news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
             charged_to: core::types::ChargedTo::default(),
         }

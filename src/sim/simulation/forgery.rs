@@ -92,7 +92,7 @@ impl Simulation<'_> {
             return;
         }
         let request = match self.rng.u8(0..3) {
-            0 => Request::Release(core::resource::Release { kind, id, token: None, instance: None }),
+            0 => Request::Release(core::resource::Release { kind, id, token: None, instance: None, spent: None }),
             asks => Request::Ask(core::resource::Ask {
                 kind,
                 id,
@@ -105,6 +105,7 @@ impl Simulation<'_> {
                 is_gateway: false,
                 instance: None,
                 news: None,
+                spent: None,
                 groups: Vec::new(),
                 charged_to: ChargedTo::default(),
             }),

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use leaseway_core::engine::{Effects, Moment, PackedEngine, Predecessor, ResourceEngine, Setup};
 use leaseway_core::{
     lease::promises::Inherited,
-    policy::settings::Settings,
+    policy::settings::{AlgorithmKind, Settings},
     pool::Assigned,
     resource::{
         Answer, PackedContext, Request, ResourceOptions,
         invariant::{self, Violation},
         supply::Source,
     },
-    types::{ClusterClock, Epoch, HolderKind, Millis, Now, PrincipalShare, Sum},
+    types::{Amount, ClusterClock, Epoch, HolderKind, Millis, Now, PrincipalShare, Sum},
 };
 
 use crate::{
@@ -45,6 +45,9 @@ impl Simulation<'_> {
         // A child node makes no decision before its parent has sent the settings.
         let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
         let learning_until = settings.learning_until(now);
+        // As in a server, a child node does not know before that it is a budget.
+        let is_placeholder = index != ROOT && self.plan.is_budget();
+        let settings = if is_placeholder { Settings::new(AlgorithmKind::FairShare, Amount::ZERO) } else { settings };
         let (inherited, learning_until, predecessor) = match self.plan.handover(index) {
             Handover::Promises => (Some(node.promises.inherited(cluster_clock, now, now)), now, None),
             Handover::Learning => (None, learning_until, Some(Predecessor::NewMaster(now))),
@@ -340,6 +343,8 @@ fn reply_body(answer: Answer) -> ReplyBody {
         | Answer::ShareFull
         | Answer::Unknown
         | Answer::NameTaken
+        | Answer::NeedsReport
+        | Answer::NeedsStorage
         | Answer::Released => ReplyBody::Nothing,
     }
 }

@@ -338,6 +338,36 @@ fn the_safety_invariant_holds_in_cramped_trees() {
     }
 }
 
+/// Clients' own books of each period, through lost masters, late messages and restarts.
+#[test]
+fn budgets_are_not_overspent_and_are_used() {
+    spend("cramped_budget", 0.5);
+}
+
+#[test]
+fn slices_end_with_their_period() {
+    spend("ended_budget", 0.1);
+}
+
+#[test]
+fn budgets_of_trees_are_not_overspent_and_are_used() {
+    spend("cramped_budget_tree", 0.2);
+}
+
+/// On average at least this fraction of the amount is spent. `LEASEWAY_SEEDS` sets the number of runs.
+fn spend(name: &str, least: f64) {
+    let plan = scenario(name, |_| {});
+    let share = |seed| {
+        let mut simulation = Simulation::new(&plan, seed, RunOptions::default());
+        let outcome = simulation.start().and_then(|()| simulation.run());
+        outcome.unwrap_or_else(|violation| panic!("{name}, seed {seed}: {violation}"));
+        simulation.budget.as_ref().expect("a budget").mean_share()
+    };
+    let seeds: u64 = std::env::var("LEASEWAY_SEEDS").map_or(5, |seeds| seeds.parse().expect("a number of seeds"));
+    let shares: Vec<f64> = (1..=seeds).map(share).collect();
+    assert!(shares.iter().sum::<f64>() > seeds as f64 * least, "{name}: {shares:?}");
+}
+
 /// Clients that renew by streams, below a root that keeps promises and below one that learns.
 #[test]
 fn streams_of_renewals_violate_no_invariant() {
@@ -432,6 +462,7 @@ fn a_release_under_the_name_of_another_is_refused() {
             id: Participant::Client(0).name(0).into(),
             token: None,
             instance: None,
+            spent: None,
         }),
         forged_by,
     };

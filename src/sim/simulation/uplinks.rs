@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseway_client::session::{Body, Outgoing, Pace, Settings};
 use leaseway_core::{
     pool::News,
-    resource::{Ask, NodeInstance, Release, Request, Supplied, invariant::Violation},
+    resource::{Ask, NodeInstance, Release, Request, Spent, Supplied, invariant::Violation},
     types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token},
 };
 use leaseway_uplink::{Aggregate, Granted, NewSupply, Notice, ParentReply, UplinkEngine, UplinkInput};
@@ -121,6 +121,8 @@ impl Simulation<'_> {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
                 let news = ask.demand.usage.map(|usage| Box::new(News { key: None, usage: Some(usage) }));
+                let (amount, period) = (ask.demand.outstanding, ask.demand.period.unwrap_or_default());
+                let spent = Some(Box::new(Spent { amount, period, ..Spent::default() }));
                 let (mut claims, mut groups) = (ask.demand.claims, ask.demand.groups);
                 if !self.plan.scenario.slices {
                     claims = summed(&claims);
@@ -138,6 +140,7 @@ impl Simulation<'_> {
                     is_gateway: false,
                     instance,
                     news,
+                    spent,
                     groups,
                     charged_to: ChargedTo::default(),
                 })
@@ -149,6 +152,7 @@ impl Simulation<'_> {
                 id: name,
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
                 instance,
+                spent: None,
             }),
         };
         let from =

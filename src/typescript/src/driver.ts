@@ -18,12 +18,34 @@ import {
   DiscoveryResponse,
   GetCapacityRequest,
   GetCapacityResponse,
+  type Problem,
   ReleaseCapacityRequest,
   ReleaseCapacityResponse,
+  RenewRequest,
+  RenewResponse,
+  type ResourceResponse,
 } from "./protocol/messages.js";
-import { getCapacity, isTransient, leasesOf, poolOf, redirectOf, refusalOf, releaseCapacity } from "./protocol/wire.js";
-import type { Ask, Lease, Outgoing, Release, Session, Usable } from "./session.js";
-import { type CallError, type Connection, explain, METHODS, type Method, type Transport } from "./transport.js";
+import {
+  getCapacity,
+  isTransient,
+  leasesOf,
+  poolOf,
+  redirectOf,
+  refusalOf,
+  releaseCapacity,
+  renew,
+  renewed,
+} from "./protocol/wire.js";
+import type { Ask, Lease, Outgoing, Release, Session, StreamRequest, Usable } from "./session.js";
+import {
+  type CallError,
+  type Connection,
+  type Exchange,
+  explain,
+  METHODS,
+  type Method,
+  type Transport,
+} from "./transport.js";
 
 /** Minimum time between estimates of demand that are due to waiting callers. */
 const MIN_ESTIMATE_INTERVAL = 100;
@@ -35,6 +57,8 @@ const CHECK_INTERVAL = 1_000;
 const REDISCOVERY_INTERVAL = 300_000;
 /** Minimum time between log lines about left-out resources: the server names them with every answer. */
 const LEFT_OUT_LOG_INTERVAL = 60_000;
+/** With fewer resources a request for all of them is short. */
+const MIN_STREAMED = 100;
 /** Maximum number of resources named in a log line. */
 const MAX_NAMED = 5;
 /** Maximum length of a server's text in a log line. */
@@ -64,6 +88,18 @@ const DISCOVERY: Method<DiscoveryRequest, DiscoveryResponse> = {
   request: DiscoveryRequest,
   answer: DiscoveryResponse,
 };
+
+const RENEW: Method<RenewRequest, RenewResponse> = {
+  path: METHODS.renew,
+  request: RenewRequest,
+  answer: RenewResponse,
+};
+
+/**
+ * A server, or a proxy before it, does not take streams of renewals from this client. Other errors may as well mean that
+ * the connection broke.
+ */
+const REFUSES_STREAMS: ReadonlySet<status> = new Set([status.UNIMPLEMENTED, status.ABORTED, status.RESOURCE_EXHAUSTED]);
 
 export type LogLevel = "debug" | "info" | "warn";
 
@@ -159,6 +195,8 @@ export class Driver {
   private sent: Sent | undefined;
   /** The connection of the last request. */
   private connection: Connection | undefined;
+  /** The stream of renewals, with its number in the session. */
+  private renewals: { readonly number: number; readonly exchange: Exchange<RenewRequest, RenewResponse> } | undefined;
   private cancelDiscovery: () => void = () => {};
   /** The connection over which peers were last asked for, and when. */
   private discovered: { connection: Connection; at: number } | undefined;
@@ -394,6 +432,7 @@ export class Driver {
     this.hints?.stop();
     this.sent?.cancel();
     this.cancelDiscovery();
+    this.closeRenewals();
     this.connection?.close();
     this.settings.keepAlive.close();
     this.resolveEnded();
@@ -415,8 +454,10 @@ export class Driver {
   private send({ number, target, body }: Outgoing): void {
     try {
       const connection = this.connectionTo(target);
-      const cancel =
-        "asks" in body ? this.ask(number, connection, body.asks) : this.release(number, connection, body.releases);
+      let cancel: () => void;
+      if ("stream" in body) cancel = this.renew(number, connection, body.stream);
+      else if ("asks" in body) cancel = this.ask(number, connection, body.asks);
+      else cancel = this.release(number, connection, body.releases);
       this.sent = { number, server: target, connection, cancel };
     } catch (error) {
       this.sent = { number, server: target, connection: undefined, cancel: () => {} };
@@ -424,9 +465,52 @@ export class Driver {
     }
   }
 
-  private ask(number: number, connection: Connection, asks: readonly Ask[]): () => void {
+  private noteUsage(asks: readonly Ask[]): void {
     this.reportedUsage = new Map();
     for (const { id, demand } of asks) if (demand.usage !== undefined) this.reportedUsage.set(id, demand.usage);
+  }
+
+  /** Sends a message on the stream of renewals, which is opened by the first. */
+  private renew(number: number, connection: Connection, message: StreamRequest): () => void {
+    this.noteUsage(message.stated.map(({ ask }) => ask));
+    const sentUnixMs = Date.now();
+    if (this.renewals?.number !== message.stream) {
+      this.closeRenewals();
+      this.renewals = { number: message.stream, exchange: connection.exchange(RENEW) };
+    }
+    this.renewals.exchange.send(renew(this.settings.id, message), (answer, error) => {
+      if (answer === undefined) {
+        this.closeRenewals();
+        if (error !== undefined && REFUSES_STREAMS.has(error.code)) return this.streamRefused(number, error);
+        return this.requestEnded(number, error);
+      }
+      const redirect = redirectOf(answer.mastership);
+      if (redirect !== undefined || answer.restart !== undefined) this.closeRenewals();
+      if (redirect !== undefined) return this.redirected(number, redirect.master);
+      this.renewed(number, answer, sentUnixMs);
+    });
+    return () => this.closeRenewals();
+  }
+
+  private closeRenewals(): void {
+    this.renewals?.exchange.close();
+    this.renewals = undefined;
+  }
+
+  private streamRefused(number: number, error: CallError): void {
+    const sent = this.takeSent(number);
+    if (sent === undefined) return;
+    this.counters.requests += 1;
+    this.lastError = `${sent.server} refuses a stream of renewals: ${error.message}`;
+    this.settings.log("debug", this.lastError);
+    this.session.streamRefused(this.clock.nowMs(), number);
+    this.step();
+  }
+
+  private ask(number: number, connection: Connection, asks: readonly Ask[]): () => void {
+    this.noteUsage(asks);
+    // The session has given the stream up.
+    this.closeRenewals();
     const sentUnixMs = Date.now();
     return connection.call(GET_CAPACITY, getCapacity(this.settings.id, asks), (answer, error) => {
       if (answer === undefined) return this.requestEnded(number, error);
@@ -460,6 +544,7 @@ export class Driver {
   }
 
   private dropConnection(): void {
+    this.closeRenewals();
     this.hints?.stop();
     this.cancelDiscovery();
     this.connection?.close();
@@ -527,24 +612,50 @@ export class Driver {
   }
 
   private leased(number: number, asks: readonly Ask[], answer: GetCapacityResponse, sentUnixMs: number): void {
+    const { given, malformed } = leasesOf(answer.response, sentUnixMs);
+    this.masterAnswered(number, asks.length - answer.response.length, answer, malformed, (now) => {
+      if (!this.session.answered(now, number, given)) return undefined;
+      return { ids: given.map(({ id }) => id), response: answer.response };
+    });
+  }
+
+  private renewed(number: number, answer: RenewResponse, sentUnixMs: number): void {
+    const { reply, malformed } = renewed(answer, sentUnixMs);
+    this.masterAnswered(number, answer.leftOut.length, answer, malformed, (now) => {
+      const ids = this.session.streamAnswered(now, number, reply);
+      const response = answer.grant.map((grant) => ({
+        ...grant.response,
+        resourceId: this.session.streamId(Number(grant.index ?? 0n)),
+      }));
+      return ids && { ids, response };
+    });
+  }
+
+  /** The answer of the master. `take` gives it to the session, and returns what it answers if it counts. */
+  private masterAnswered(
+    number: number,
+    leftOut: number,
+    answer: { readonly problem: readonly Problem[] },
+    malformed: readonly string[],
+    take: (now: number) => { ids: readonly string[]; response: readonly ResourceResponse[] } | undefined,
+  ): void {
     const sent = this.takeSent(number);
     if (sent === undefined) return;
     const { server, connection } = sent;
     this.counters.requests += 1;
     const over = this.outage.over(this.clock.now(), server);
     if (over !== undefined) this.settings.log("info", over);
-    this.noteLeftOut(server, asks.length - answer.response.length, answer);
-    const { given, malformed } = leasesOf(answer.response, sentUnixMs);
+    this.noteLeftOut(server, leftOut, answer);
     if (malformed.length > 0) {
       this.lastError = `${server}: malformed lease for ${JSON.stringify(malformed.join(", "))}`;
       this.settings.log("warn", this.lastError);
     }
     const now = this.clock.nowMs();
-    const counts = this.session.answered(now, number, given);
-    if (counts) {
-      for (const { id } of given) this.extend(now, id);
+    const taken = take(now);
+    if (taken !== undefined) {
+      for (const id of taken.ids) this.extend(now, id);
       this.applyChanges(now);
-      this.applyPools(now, answer);
+      this.applyPools(now, taken.response);
     }
     if (connection !== undefined) {
       this.hints?.follow(connection);
@@ -561,8 +672,8 @@ export class Driver {
     resource.limiter.semaphore.expireAt(lease.end, (at) => this.leaseExpired(resource, at));
   }
 
-  private applyPools(now: number, answer: GetCapacityResponse): void {
-    for (const { resourceId, pool, priority } of answer.response) {
+  private applyPools(now: number, answered: readonly ResourceResponse[]): void {
+    for (const { resourceId, pool, priority } of answered) {
       const resource = this.opened.get(resourceId ?? "");
       if (resource === undefined) continue;
       resource.setPoolState(now, pool && poolOf(pool), this.reportedUsage.get(resource.id));
@@ -576,7 +687,7 @@ export class Driver {
     }
   }
 
-  private noteLeftOut(server: string, resources: number, answer: GetCapacityResponse): void {
+  private noteLeftOut(server: string, resources: number, answer: { readonly problem: readonly Problem[] }): void {
     const problem = answer.problem.find((one) => !isTransient(one));
     if (resources <= 0 || problem === undefined) return;
     this.counters.leftOut += resources;
@@ -586,7 +697,7 @@ export class Driver {
     this.settings.log("warn", `${server}: no lease for ${resources} resources: ${JSON.stringify(problem.message)}`);
   }
 
-  /** Asks a new master for the peers of its node, and again now and then. */
+  /** Asks a new master for its peers and whether it accepts streams of renewals, and again now and then. */
   private discover(connection: Connection): void {
     const now = this.clock.now();
     const { discovered } = this;
@@ -599,6 +710,8 @@ export class Driver {
       cancelTimer();
       const peers = (answer?.endpoint ?? []).flatMap((peer) => parseAddress(peer) ?? []);
       if (peers.length > 0) this.session.learn(peers);
+      if (answer === undefined) return;
+      this.session.offerStream(connection.address, answer.renewsByStream === true ? MIN_STREAMED : undefined);
     });
     this.cancelDiscovery = () => {
       cancelTimer();

@@ -24,8 +24,18 @@
 import type { Usage } from "./limiter/usage.js";
 import { backoff, longestRetry, MIN_REQUEST_GAP, type Pace, type Random, refreshIn } from "./session/pace.js";
 import { Route } from "./session/route.js";
+import {
+  MAX_RENEWED,
+  type OpenStream,
+  type Place,
+  RenewalStream,
+  ranges,
+  type StreamReply,
+  type StreamRequest,
+} from "./session/stream.js";
 
 export { DEFAULT_PACE, type Pace, type Random, seeded } from "./session/pace.js";
+export type { StreamReply, StreamRequest } from "./session/stream.js";
 
 /**
  * What to use when a lease expires unrenewed, or none could be obtained. The server does not guarantee this capacity,
@@ -110,7 +120,11 @@ export interface Outgoing {
   readonly target: string;
   /** When the session abandons it. */
   readonly deadline: number;
-  readonly body: { readonly asks: readonly Ask[] } | { readonly releases: readonly Release[] };
+  readonly body:
+    | { readonly asks: readonly Ask[] }
+    | { readonly releases: readonly Release[] }
+    /** A message on a stream of renewals. */
+    | { readonly stream: StreamRequest };
 }
 
 /** One lease of an answer. */
@@ -144,6 +158,12 @@ const SHRINK_THRESHOLD = 0.005;
 /** A change of demand by more than this fraction is sent at once. */
 const CHANGE_THRESHOLD = 0.1;
 
+/**
+ * Resources join a message of others on a stream if they are due within this part of their refresh interval: jitter
+ * spreads refreshes over a tenth of it.
+ */
+const JOINS_PART = 5;
+
 /** A finite capacity. Negative numbers and NaN count as 0: a bad number must never open a limiter. */
 function finiteCapacity(amount: number): number {
   return amount > 0 ? amount : 0;
@@ -162,10 +182,21 @@ export function isUrgent(demand: Wants, asked: Wants): boolean {
   );
 }
 
+/** Whether a renewal stands for a request with this demand. What is outstanding or was used is in each request. */
+function isSame(demand: Wants, asked: Wants): boolean {
+  const isPlain = [demand, asked].every(({ outstanding, usage }) => outstanding === 0 && usage === undefined);
+  return isPlain && demand.amount === asked.amount && demand.priority === asked.priority;
+}
+
 class ResourceState {
   /** The demand in the last request. */
   asked: Wants | undefined;
   lease: Lease | undefined;
+  /** The length of the lease, counted from when its request was sent. */
+  length = 0;
+  place: Place | undefined;
+  /** The request in flight that renews the lease by its index on a stream; 0 if there is none. */
+  renewedBy = 0;
   /** The expiry of the lease that the last request named, if it named one. */
   namedUntil: number | undefined;
   safe: number | undefined;
@@ -196,6 +227,22 @@ class ResourceState {
     return this.lease !== undefined && now < this.lease.end ? this.lease : undefined;
   }
 
+  /**
+   * Whether it is due, or soon enough to join a message of others. In a steady state all resources are, once per refresh
+   * interval. If one is due early, as after a cut or a hint, it does not renew all others.
+   */
+  joins(now: number): boolean {
+    const ahead = Math.floor((this.lease?.refresh ?? 0) / JOINS_PART);
+    return this.due < NEVER && this.due <= now + ahead && this.notBefore <= now;
+  }
+
+  /** Whether its index on this stream stands for a request that names its lease and its demand. */
+  isRenewable(stream: number, now: number): boolean {
+    const { place, asked } = this;
+    if (place?.stream !== stream || !place.isKnown || asked === undefined) return false;
+    return this.liveLease(now) !== undefined && isSame(this.demand, asked);
+  }
+
   usable(now: number): Usable {
     const live = this.liveLease(now);
     if (live !== undefined) return { capacity: live.capacity, basis: "lease" };
@@ -221,7 +268,9 @@ interface InFlight {
   readonly sent: number;
   readonly deadline: number;
   readonly ids: ReadonlySet<string>;
-  readonly kind: "ask" | "release";
+  readonly kind: "ask" | "release" | "stream";
+  /** The resources that a message on a stream renews. */
+  readonly renewed: readonly ResourceState[];
 }
 
 /**
@@ -278,6 +327,7 @@ export class Session {
   /** End of the back-off. */
   private pauseUntil = 0;
   private lastSent: number | undefined;
+  private readonly stream = new RenewalStream();
 
   constructor(settings: SessionSettings) {
     this.pace = settings.pace;
@@ -372,17 +422,198 @@ export class Session {
     const asksFirst = this.releaseFailed && this.firstDueTime() <= now;
     this.releaseFailed = false;
     const releases = asksFirst ? [] : this.releases(now);
-    const asks = releases.length > 0 ? [] : this.asks(now);
-    const named: readonly { id: string }[] = releases.length > 0 ? releases : asks;
-    if (named.length === 0) return undefined;
+    if (releases.length > 0) return this.begin(now, "release", releases, [], { releases });
+    if (this.usesStream(now)) return this.streamRequest(now);
+    // On another stream everything has to be stated again.
+    this.stream.giveUp();
+    const asks = this.asks(now);
+    return asks.length === 0 ? undefined : this.begin(now, "ask", asks, [], { asks });
+  }
+
+  private begin(
+    now: number,
+    kind: InFlight["kind"],
+    named: readonly { id: string }[],
+    renewed: readonly ResourceState[],
+    body: Outgoing["body"],
+  ): Outgoing {
     this.number += 1;
     const deadline = now + this.pace.deadline;
-    const ids = new Set(named.map((one) => one.id));
-    const kind = releases.length > 0 ? "release" : "ask";
-    this.current = { number: this.number, sent: now, deadline, ids, kind };
+    this.current = { number: this.number, sent: now, deadline, ids: new Set(named.map(({ id }) => id)), kind, renewed };
     this.lastSent = now;
-    const body = releases.length > 0 ? { releases } : { asks };
     return { number: this.number, target: this.route.target, deadline, body };
+  }
+
+  // -- Renewal by a stream, see `session/stream.ts`.
+
+  /**
+   * Reports whether `server` accepts streams of renewals. One is used from `resources` resources on; `undefined` means
+   * that it does not.
+   */
+  offerStream(server: string, resources: number | undefined): void {
+    this.stream.offer(server, resources);
+  }
+
+  /** The number of the stream on which leases are renewed at present. */
+  get streamNumber(): number | undefined {
+    return this.stream.open?.number;
+  }
+
+  /** The resource with this index on the stream. */
+  streamId(index: number): string | undefined {
+    return this.stream.open?.ids[index];
+  }
+
+  private usesStream(now: number): boolean {
+    return this.stream.isUsed(now, this.route.target, this.entries.size);
+  }
+
+  private streamRequest(now: number): Outgoing | undefined {
+    if (this.firstDueTime() > now) return undefined;
+    const open = this.stream.openTo(this.route.target, this.entries.size);
+    const renewed = this.renewDue(open, now);
+    const stated = this.earliest((entry) => entry.joins(now) && !entry.isRenewable(open.number, now)).map((entry) => {
+      let index = entry.place?.index ?? 0;
+      if (entry.place?.stream !== open.number) index = open.ids.push(entry.id) - 1;
+      entry.place = { stream: open.number, index, isKnown: false };
+      return { index, ask: this.askFor(entry, now) };
+    });
+    if (stated.length === 0 && renewed.length === 0) return undefined;
+    const request: StreamRequest = {
+      stream: open.number,
+      sequence: open.next,
+      stated,
+      renewed: ranges(renewed.map(({ place }) => place?.index ?? 0)),
+    };
+    const named = stated.map(({ ask }) => ask);
+    return this.begin(now, "stream", named, renewed, { stream: request });
+  }
+
+  /** Makes the renewable resources that are due part of the next request. Returns them in order of their indexes. */
+  private renewDue(open: OpenStream, now: number): ResourceState[] {
+    const renewed: ResourceState[] = [];
+    for (const entry of this.entries.values()) {
+      if (renewed.length === MAX_RENEWED) break;
+      if (!entry.joins(now) || !entry.isRenewable(open.number, now)) continue;
+      renewed.push(entry);
+      entry.namedUntil = entry.lease?.end;
+      entry.renewedBy = this.number + 1;
+      this.firstDue.remove(entry.due);
+      entry.due = NEVER;
+    }
+    return renewed.sort((a, b) => (a.place?.index ?? 0) - (b.place?.index ?? 0));
+  }
+
+  /**
+   * Reports the answer of the master to request `number`, which was a message on a stream. Returns the resources whose
+   * leases it renews or replaces, or `undefined` if it does not count.
+   */
+  streamAnswered(now: number, number: number, reply: StreamReply): string[] | undefined {
+    const inFlight = this.takeInFlight(number);
+    const { open } = this.stream;
+    if (inFlight?.kind !== "stream") return undefined;
+    this.route.succeeded();
+    if (open === undefined) return undefined;
+    if (reply.restart) {
+      // A server that does not even accept the first message would be asked again and again.
+      this.stream.fail(now);
+      this.retry(now, inFlight);
+      return [];
+    }
+    this.failureCount = 0;
+    this.stream.succeeded();
+    open.next += 1;
+    const answered: string[] = [];
+    for (const { index, given } of reply.granted) {
+      const id = open.ids[index];
+      if (id === undefined) continue;
+      const isTaken = this.storeLease(now, inFlight.sent, { ...given, id });
+      this.noteAnswer(id, isTaken && given.token !== undefined);
+      answered.push(id);
+    }
+    for (const index of reply.leftOut) {
+      const id = open.ids[index];
+      if (id === undefined) continue;
+      this.noteAnswer(id, false);
+      this.keepLease(now, id);
+    }
+    for (const id of inFlight.ids) this.keepLease(now, id);
+    return [...answered, ...this.extendLeases(now, inFlight, reply.unix)];
+  }
+
+  private noteAnswer(id: string, isKnown: boolean): void {
+    const entry = this.entries.get(id);
+    if (entry === undefined) return;
+    entry.renewedBy = 0;
+    if (entry.place !== undefined) entry.place.isKnown = isKnown;
+  }
+
+  /** Extends the leases that the answer to this request does not list. Returns their resources. */
+  private extendLeases(now: number, inFlight: InFlight, unix: bigint): string[] {
+    const soon = this.earliestRequest(now);
+    const extended: string[] = [];
+    for (const entry of this.renewedBy(inFlight)) {
+      entry.renewedBy = 0;
+      const { lease } = entry;
+      if (lease === undefined) continue;
+      if (entry.namedUntil !== undefined && entry.namedUntil <= now) {
+        // See `storeLease`.
+        if (entry.place !== undefined) entry.place.isKnown = false;
+        this.schedule(entry, soon);
+        continue;
+      }
+      this.firstEnd.remove(lease.end);
+      const expiryTime = unix + BigInt(Math.floor(entry.length / 1000));
+      const end = inFlight.sent + entry.length;
+      entry.lease = { ...lease, end, wire: { ...lease.wire, expiryTime } };
+      this.firstEnd.insert(end);
+      entry.failed = false;
+      this.schedule(entry, now + refreshIn(this.pace, lease.refresh, Math.max(end - now, 0), this.random));
+      extended.push(entry.id);
+    }
+    return extended;
+  }
+
+  /** The wanted resources that a message renews, as far as nothing was said about them. */
+  private renewedBy({ number, renewed }: InFlight): ResourceState[] {
+    return renewed.filter((entry) => entry.renewedBy === number && this.entries.get(entry.id) === entry);
+  }
+
+  /**
+   * Reports that the server, or a proxy before it, does not know streams. Request `number` is sent again by GetCapacity,
+   * at once. Returns whether the failure still counts.
+   */
+  streamRefused(now: number, number: number): boolean {
+    const inFlight = this.takeInFlight(number);
+    if (inFlight === undefined) return false;
+    this.retry(now, inFlight);
+    this.stream.refused(now);
+    return true;
+  }
+
+  /** Makes all resources of a request due at once, and gives up the stream. */
+  private retry(now: number, inFlight: InFlight): void {
+    this.stream.giveUp();
+    for (const id of inFlight.ids) {
+      const entry = this.entries.get(id);
+      if (entry !== undefined) this.schedule(entry, now);
+    }
+    for (const entry of this.renewedBy(inFlight)) {
+      entry.renewedBy = 0;
+      this.schedule(entry, now);
+    }
+  }
+
+  /** Schedules the refresh of a resource that was left out of an answer. Its lease stays unchanged. */
+  private keepLease(now: number, id: string): void {
+    const entry = this.entries.get(id);
+    if (entry === undefined || entry.due < NEVER) return;
+    const { lease } = entry;
+    const pause =
+      lease === undefined
+        ? Math.max(this.pace.refreshMin, MIN_REQUEST_GAP)
+        : refreshIn(this.pace, lease.refresh, Math.max(lease.end - now, 0), this.random);
+    this.schedule(entry, now + pause);
   }
 
   /** When `poll` or `changes` has to be called at the latest; `undefined` if that depends on other events. */
@@ -409,17 +640,25 @@ export class Session {
   /** The resources that a request sent now would ask for. */
   dueResources(now: number): string[] {
     if (this.firstDueTime() > now) return [];
+    if (this.usesStream(now)) return [...this.entries.values()].filter((one) => one.joins(now)).map(({ id }) => id);
+    return this.due(now).map(({ id }) => id);
+  }
+
+  private due(now: number): ResourceState[] {
+    if (this.firstDueTime() > now) return [];
     const until = now + this.pace.ahead;
-    const due: ResourceState[] = [];
-    for (const entry of this.entries.values()) {
-      // The due time of a resource whose request is in flight is infinite.
-      if (entry.due <= until && entry.due < NEVER && entry.notBefore <= now) due.push(entry);
-    }
+    // The due time of a resource whose request is in flight is infinite.
+    return this.earliest((entry) => entry.due <= until && entry.due < NEVER && entry.notBefore <= now);
+  }
+
+  /** The chosen resources: at most as many as fit into a request, those first that are due first. */
+  private earliest(isChosen: (entry: ResourceState) => boolean): ResourceState[] {
+    const due = [...this.entries.values()].filter(isChosen);
     if (due.length > this.resourcesPerRequest) {
       due.sort((a, b) => a.due - b.due || (a.id < b.id ? -1 : 1));
       due.length = this.resourcesPerRequest;
     }
-    return due.map((entry) => entry.id);
+    return due;
   }
 
   /** Whether nothing is wanted and everything has been released. */
@@ -441,17 +680,8 @@ export class Session {
       // Leases that this request did not ask for are ignored.
       if (inFlight.ids.has(lease.id)) this.storeLease(now, inFlight.sent, lease);
     }
-    for (const id of inFlight.ids) {
-      const entry = this.entries.get(id);
-      if (entry === undefined || entry.due < NEVER) continue;
-      // Left out of the answer: too soon, or refused. The lease stays unchanged.
-      const { lease } = entry;
-      const pause =
-        lease === undefined
-          ? Math.max(this.pace.refreshMin, MIN_REQUEST_GAP)
-          : refreshIn(this.pace, lease.refresh, Math.max(lease.end - now, 0), this.random);
-      this.schedule(entry, now + pause);
-    }
+    // Left out of the answer: too soon, or refused.
+    for (const id of inFlight.ids) this.keepLease(now, id);
     return true;
   }
 
@@ -460,10 +690,7 @@ export class Session {
     const inFlight = this.takeInFlight(number);
     if (inFlight === undefined) return false;
     if (master !== undefined && this.route.redirected(master)) {
-      for (const id of inFlight.ids) {
-        const entry = this.entries.get(id);
-        if (entry !== undefined) this.schedule(entry, now);
-      }
+      this.retry(now, inFlight);
     } else {
       // A node that is up and has no master will elect one soon.
       this.requestFailed(now, inFlight, master === undefined ? this.pace.masterlessMax : this.pace.backoffMax);
@@ -583,6 +810,12 @@ export class Session {
     this.route.failed();
     const bounded = Math.min(longest, this.longestRetry());
     this.pauseUntil = now + backoff(this.pace, this.failureCount, bounded, now - inFlight.sent, this.random);
+    this.stream.fail(now);
+    for (const entry of this.renewedBy(inFlight)) {
+      entry.renewedBy = 0;
+      entry.failed = true;
+      this.schedule(entry, now);
+    }
     if (inFlight.kind === "release") {
       // Retried until the leases expire.
       this.releaseFailed = true;
@@ -620,32 +853,32 @@ export class Session {
   }
 
   private asks(now: number): Ask[] {
-    const asks: Ask[] = [];
-    for (const id of this.dueResources(now)) {
-      const entry = this.entries.get(id);
-      if (entry === undefined) continue;
-      entry.asked = entry.demand;
-      this.firstDue.remove(entry.due);
-      entry.due = NEVER;
-      const has = entry.liveLease(now);
-      const had = has === undefined && entry.lease?.token !== undefined ? entry.lease : undefined;
-      entry.namedUntil = has?.end;
-      asks.push({ id, demand: entry.demand, has, had });
-    }
-    return asks;
+    return this.due(now).map((entry) => this.askFor(entry, now));
   }
 
-  private storeLease(now: number, sent: number, given: Given): void {
+  /** Asks for one resource: it is due again with the answer. */
+  private askFor(entry: ResourceState, now: number): Ask {
+    entry.asked = entry.demand;
+    this.firstDue.remove(entry.due);
+    entry.due = NEVER;
+    const has = entry.liveLease(now);
+    const had = has === undefined && entry.lease?.token !== undefined ? entry.lease : undefined;
+    entry.namedUntil = has?.end;
+    return { id: entry.id, demand: entry.demand, has, had };
+  }
+
+  /** Returns whether the lease was taken. */
+  private storeLease(now: number, sent: number, given: Given): boolean {
     const soon = this.earliestRequest(now);
     const wanted = this.entries.get(given.id);
     const entry = wanted ?? this.leaving.get(given.id);
-    if (entry === undefined) return;
+    if (entry === undefined) return false;
     if (entry.namedUntil !== undefined && entry.namedUntil <= now) {
       // A new master may have counted the named lease as live although its capacity belongs to another client by now.
       // The next request names the lease as expired, so its answer counts whenever it arrives.
       entry.schedule(soon);
       if (wanted !== undefined) this.firstDue.insert(entry.due);
-      return;
+      return false;
     }
     const capacity = finiteCapacity(given.wire.capacity);
     const end = sent + given.length;
@@ -662,7 +895,9 @@ export class Session {
       this.unreported.add(given.id);
     }
     entry.lease = { capacity, end, refresh: given.refresh, token: given.token, wire: given.wire };
+    entry.length = given.length;
     entry.safe = given.safe ?? entry.safe;
     entry.failed = false;
+    return true;
   }
 }

@@ -1,6 +1,13 @@
 /** Connections to servers, and the calls over them. */
 
-import { type ClientReadableStream, Client as GrpcClient, Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import {
+  type ClientDuplexStream,
+  type ClientReadableStream,
+  Client as GrpcClient,
+  Metadata,
+  type ServiceError,
+  status,
+} from "@grpc/grpc-js";
 
 import { channelCredentials, type SecurityOptions, Token } from "./credentials.js";
 import { isLoopback } from "./endpoint.js";
@@ -18,6 +25,7 @@ export const METHODS = {
   releaseCapacity: "/doorman.Capacity/ReleaseCapacity",
   discovery: "/doorman.Capacity/Discovery",
   watch: "/leaseway.push.v1.Push/Watch",
+  renew: "/leaseway.session.v1.Session/Renew",
 } as const;
 
 /** A method, with the messages of its request and its answer. */
@@ -128,6 +136,17 @@ export class Connection {
     };
   }
 
+  /** Opens a stream of requests and answers, one at a time. */
+  exchange<Q, A>(method: Method<Q, A>): Exchange<Q, A> {
+    const stream = this.client.makeBidiStreamRequest<Q, A>(
+      method.path,
+      (value) => encode(method.request, value),
+      (bytes) => decode(method.answer, bytes),
+      this.metadata(),
+    );
+    return new Exchange(stream, () => this.unref());
+  }
+
   close(): void {
     this.client.close();
   }
@@ -147,6 +166,51 @@ export class Connection {
     for (const subchannels of Object.values(channel.internalChannel?.subchannelPool?.pool ?? {})) {
       for (const { subchannel } of subchannels) subchannel?.transport?.session?.unref?.();
     }
+  }
+}
+
+/** A stream of requests and answers. It does not keep the process running. */
+export class Exchange<Q, A> {
+  private done: ((answer: A | undefined, error: CallError | undefined) => void) | undefined;
+  private ended: CallError | undefined;
+
+  constructor(
+    private readonly stream: ClientDuplexStream<Q, A>,
+    private readonly unref: () => void,
+  ) {
+    const end = (error: CallError) => {
+      this.ended ??= error;
+      this.finish(undefined, this.ended);
+    };
+    stream.on("metadata", () => this.unref());
+    stream.on("data", (answer: A) => {
+      this.unref();
+      this.finish(answer, undefined);
+    });
+    stream.on("error", (error: ServiceError) => end(failure(error)));
+    stream.on("end", () => queueMicrotask(() => end({ code: status.UNAVAILABLE, message: "the stream has ended" })));
+  }
+
+  /** Sends a request. `done` gets its answer, or why there is none; then the stream is over. */
+  send(request: Q, done: (answer: A | undefined, error: CallError | undefined) => void): void {
+    if (this.ended !== undefined) {
+      queueMicrotask(() => done(undefined, this.ended));
+      return;
+    }
+    this.done = done;
+    this.stream.write(request);
+  }
+
+  /** Closes the stream. The request in flight gets no answer. */
+  close(): void {
+    this.done = undefined;
+    this.stream.cancel();
+  }
+
+  private finish(answer: A | undefined, error: CallError | undefined): void {
+    const { done } = this;
+    this.done = undefined;
+    done?.(answer, error);
   }
 }
 

@@ -79,7 +79,7 @@ fn balancing_follows_the_leases_of_backends() {
     block_on(client.close());
     assert!(block_on(waiting).unwrap().is_err());
     let estimated = client_of(&server).resource("search/c").rate().unwrap();
-    assert!(matches!(Balanced::new([estimated]), Err(OpenError::NoWants(_))));
+    assert!(matches!(Balanced::new([estimated]), Err(OpenError::EstimatedWants(_))));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, collections::BTreeSet, fs, path::Path};
 
+use leaseway_client::Client;
 use serde_json::Value;
 
 use crate::harness::{
@@ -9,7 +10,7 @@ use crate::harness::{
     gateway::Gateway,
     peers::Peers,
     process::{Output, Process, leaseway},
-    wait::eventually,
+    wait::{eventually, runtime},
 };
 
 /// Fields by command. `a.b` is a field of the object `a`; `a[].b` of the objects in the list `a`.
@@ -26,6 +27,9 @@ resources:
   capacity: 100
   algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0}
   groups: {from: \"{client}\", rules: [{group: a, weight: 2}]}
+- identifier_glob: \"tokens\"
+  capacity: 1000
+  algorithm: {kind: BUDGET, lease_length: 60, refresh_interval: 1, parameters: {period: month}}
 - identifier_glob: \"*\"
   capacity: 100
   algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0}
@@ -119,6 +123,7 @@ fn the_json_of_every_command_has_exactly_the_documented_fields() {
     of_declarations(&mut printed, &root);
     of_overrides(&mut printed, &root);
     of_pools(&mut printed, &root);
+    of_budgets(&mut printed, &root);
     of_a_tree(&mut printed, &root);
     of_maintenance(&mut printed, &root);
     of_members(&mut printed, &mut root);
@@ -210,6 +215,14 @@ fn of_overrides(printed: &mut Printed, peers: &Peers) {
     assert_eq!(explained["levels"][0]["overridden"]["why"], "a test");
     assert!(printed.operate(peers, "capacity", &["mysql", "--clear"])["override"].is_null());
     printed.ask(peers, "release", &["alice", "mysql"]);
+    printed.ask(peers, "get", &["a", "planned", "10"]);
+    let maximum = ["planned", "--group", "a", "--maximum", "30", "--for", "10m", "--why", "a test"];
+    assert_eq!(printed.operate(peers, "capacity", &maximum)["override"]["maximum"], 30.0);
+    let explained = printed.ask(peers, "explain", &["a", "planned"]);
+    assert_eq!(explained["levels"][0]["overridden_groups"][0]["group"], "a");
+    printed.ask(peers, "status", &["planned"]);
+    printed.operate(peers, "capacity", &["planned", "--group", "a", "--clear"]);
+    printed.ask(peers, "release", &["a", "planned"]);
 }
 
 fn of_pools(printed: &mut Printed, peers: &Peers) {
@@ -231,6 +244,16 @@ fn of_pools(printed: &mut Printed, peers: &Peers) {
     assert_eq!(printed.operate(peers, "pool load", &["searches", "80%"])["capacity"], 16.0);
     assert_eq!(printed.operate(peers, "pool alarm", &["acme", "searches", "1000"])["mark"], 1000.0);
     printed.ask(peers, "status", &["searches"]);
+}
+
+fn of_budgets(printed: &mut Printed, peers: &Peers) {
+    let client = {
+        let _inside = runtime().enter();
+        Client::builder().endpoints(peers.endpoints()).build().unwrap()
+    };
+    runtime().block_on(client.budget("tokens").unwrap().spend(10.0)).unwrap();
+    assert_eq!(printed.ask(peers, "budget show", &["tokens"])["amount"], 1000.0);
+    runtime().block_on(client.close());
 }
 
 fn of_a_tree(printed: &mut Printed, root: &Peers) {

@@ -2,9 +2,9 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -12,6 +12,7 @@ use std::{
 };
 
 use crate::harness::{
+    backend::Backend,
     config::{ConfigFile, Template},
     envoy::{Envoy, cluster, cluster_of, socket},
     gateway::Gateway,
@@ -20,53 +21,6 @@ use crate::harness::{
     server::Server,
     wait::eventually,
 };
-
-/// A backend that answers every request and records its arrival.
-struct Backend {
-    address: SocketAddr,
-    arrivals: Arc<Mutex<Vec<Instant>>>,
-}
-
-impl Backend {
-    fn start() -> Backend {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let backend = Backend { address: listener.local_addr().unwrap(), arrivals: Arc::default() };
-        let arrivals = Arc::clone(&backend.arrivals);
-        thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                let arrivals = Arc::clone(&arrivals);
-                thread::spawn(move || answer_all(stream, &arrivals));
-            }
-        });
-        backend
-    }
-
-    /// The largest excess of arrivals over `rate` per second, in any span of time.
-    fn excess(&self, rate: f64) -> f64 {
-        let arrivals = self.arrivals.lock().unwrap();
-        let (mut lowest, mut excess) = (f64::INFINITY, f64::NEG_INFINITY);
-        for (before, at) in arrivals.iter().enumerate() {
-            let due = at.duration_since(arrivals[0]).as_secs_f64() * rate;
-            lowest = lowest.min(before as f64 - due);
-            excess = excess.max(before as f64 + 1.0 - due - lowest);
-        }
-        excess
-    }
-}
-
-fn answer_all(mut stream: TcpStream, arrivals: &Mutex<Vec<Instant>>) {
-    let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
-    while let Ok(read @ 1..) = stream.read(&mut buffer) {
-        seen.extend_from_slice(&buffer[..read]);
-        if seen.ends_with(b"\r\n\r\n") {
-            seen.clear();
-            arrivals.lock().unwrap().push(Instant::now());
-            if stream.write_all(b"HTTP/1.1 200 OK\r\nX-Cost: 2\r\nContent-Length: 6\r\n\r\nhello\n").is_err() {
-                return;
-            }
-        }
-    }
-}
 
 /// A listener with this filter, and a route to the backend with these rate limits.
 fn config(listener: SocketAddr, filter: &str, rate_limits: &str, clusters: &str) -> String {

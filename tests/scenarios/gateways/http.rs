@@ -80,7 +80,7 @@ fn several_limits_are_reserved_together_and_settled_by_limit() {
     let gateway = Gateway::for_http(&server.grpc().to_string(), &["--window", "big=360/3600"]);
     let reserve = |big: u32, small: u32, wait: f64| {
         let limits = json!([{ "resource": "big", "permits": big }, { "resource": "small", "permits": small }]);
-        gateway.ask("POST", "/v1/reservations", &json!({ "limits": limits, "wait": wait }))
+        gateway.ask("POST", "/v1/reserve", &json!({ "limits": limits, "wait": wait }))
     };
     let remaining = || gateway.ask("GET", "/v1/resources/big", &Value::Null).json()["remaining"].as_f64().unwrap();
     let reserved = reserve(200, 1, 5.0);
@@ -95,7 +95,7 @@ fn several_limits_are_reserved_together_and_settled_by_limit() {
     let settle = reserved.header("location").unwrap().to_owned();
     assert!(settle.ends_with("/settle_all"));
     let one = gateway.ask("POST", &settle.replace("_all", ""), &json!({ "used": 1 }));
-    assert_eq!((one.status, one.problem().0), (400, "bad_value".to_owned()), "{one:?}");
+    assert_eq!((one.status, one.problem().0), (409, "other_reservation".to_owned()), "{one:?}");
     let few = gateway.ask("POST", &settle, &json!({ "limits": [{ "used": 1 }] }));
     assert!(few.problem().1.contains("is of 2 limits, but `limits` has 1"), "{few:?}");
     let settled = gateway.ask("POST", &settle, &json!({ "limits": [{ "used": 150 }, { "used": 1 }] }));

@@ -51,6 +51,7 @@ fn given(id: &str, capacity: f64) -> GrantedLease {
         token: Some(1),
         wire: Wire { expiry_time: 60, refresh_interval: 5, capacity },
         safe: Some(1.5),
+        budget: None,
     }
 }
 
@@ -143,10 +144,10 @@ async fn new_resources_and_changed_wants_are_sent_at_once() {
     shared.demand_changed(&"unknown".into());
 }
 
-/// A request for "r" on a stream: whether it is stated, and its demand.
+/// The demand for "r", if this message on a stream states it.
 fn stated(outgoing: &Outgoing<Wants>) -> Option<Wants> {
     let Body::Stream(request) = &outgoing.body else { panic!("not on a stream") };
-    request.stated.iter().find(|(_, ask)| &*ask.id == "r").map(|(_, ask)| ask.demand)
+    request.stated.iter().find_map(|(_, ask)| (&*ask.id == "r").then_some(ask.demand))
 }
 
 fn answer_on_stream(shared: &Shared, number: u64, granted: Vec<(u32, GrantedLease)>) {

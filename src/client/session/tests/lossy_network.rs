@@ -193,6 +193,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             id: holder,
             token: releases[0].token.and_then(Token::new),
             instance: None,
+            spent: None,
         }),
     }
 }
@@ -210,6 +211,7 @@ fn as_given(answer: &Answer) -> Option<GrantedLease> {
             capacity: lease.capacity.get(),
         },
         safe: Some(lease.safe_capacity),
+        budget: None,
     })
 }
 

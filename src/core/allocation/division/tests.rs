@@ -58,8 +58,8 @@ pub(crate) fn proportional(capacity: f64, claims: &[Claim]) -> Vec<f64> {
 
 fn naive(kind: AlgorithmKind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     match kind {
-        // A pool computes dues itself.
-        AlgorithmKind::NoAlgorithm | AlgorithmKind::PriorityPool => {
+        // Pools and budgets compute dues themselves.
+        AlgorithmKind::NoAlgorithm | AlgorithmKind::PriorityPool | AlgorithmKind::Budget => {
             claims.iter().map(|claim| claim.wants.get()).collect()
         }
         AlgorithmKind::Static => claims.iter().map(|claim| claim.wants.get().min(capacity)).collect(),

@@ -13,16 +13,20 @@ pub enum AlgorithmKind {
     FairShare,
     /// Priority clients get their assignments, and free clients the minimum capacity. See [`crate::pool`].
     PriorityPool,
+    /// The capacity is an amount that may be spent in each period. Holders get it in slices, first come, first served.
+    /// See [`crate::resource::budget`].
+    Budget,
 }
 
 impl AlgorithmKind {
     /// In the order of their wire numbers.
-    pub const ALL: [AlgorithmKind; 5] = [
+    pub const ALL: [AlgorithmKind; 6] = [
         AlgorithmKind::NoAlgorithm,
         AlgorithmKind::Static,
         AlgorithmKind::ProportionalShare,
         AlgorithmKind::FairShare,
         AlgorithmKind::PriorityPool,
+        AlgorithmKind::Budget,
     ];
 
     /// The number on the wire and in configuration files.
@@ -34,6 +38,7 @@ impl AlgorithmKind {
             AlgorithmKind::FairShare => 3,
             // Numbers from 100 are Leaseway's extensions.
             AlgorithmKind::PriorityPool => 100,
+            AlgorithmKind::Budget => 101,
         }
     }
 
@@ -48,12 +53,13 @@ impl AlgorithmKind {
             AlgorithmKind::ProportionalShare => "PROPORTIONAL_SHARE",
             AlgorithmKind::FairShare => "FAIR_SHARE",
             AlgorithmKind::PriorityPool => "PRIORITY_POOL",
+            AlgorithmKind::Budget => "BUDGET",
         }
     }
 
     /// Whether all holders share one capacity.
     pub fn divides(self) -> bool {
-        matches!(self, AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare | AlgorithmKind::PriorityPool)
+        !matches!(self, AlgorithmKind::NoAlgorithm | AlgorithmKind::Static)
     }
 
     /// Whether dues are computed from the claims alone, which requires an index of the claims.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{AlgorithmKind, Priority, Settings};
+use super::{AlgorithmKind, Priority, Reuse, Settings};
 use crate::{
     policy::{
         client_rules::{ClientRule, ClientRuleError},
         groups::GroupError,
     },
-    types::Amount,
+    types::{Amount, Millis},
 };
 
 /// Why a combination of settings is invalid.
@@ -29,6 +29,13 @@ pub enum SettingsError {
          set `priority` to `strict`, or leave it out", priority.name()
     )]
     ReserveWithoutBands { reserve: f64, priority: Priority },
+    #[error("`{0}` is not for BUDGET; leave it out")]
+    OfShares(&'static str),
+    #[error(
+        "`lease_length` is {} s, but the shortest period of this budget has {period} s: a lease may last a quarter of it at most",
+        lease.0 / 1000
+    )]
+    LeaseOverPeriod { lease: Millis, period: u64 },
     #[error(transparent)]
     Clients(#[from] ClientRuleError),
     #[error(transparent)]
@@ -57,6 +64,9 @@ impl Settings {
             }
             groups.check(capacity, self.whole_units)?;
         }
+        if self.is_budget() {
+            return self.check_budget();
+        }
         if self.kind != AlgorithmKind::PriorityPool {
             return Ok(());
         }
@@ -70,6 +80,27 @@ impl Settings {
         match self.pool.max_capacity.filter(|max| *max < capacity) {
             Some(max) => Err(SettingsError::MaxUnderCapacity { max, capacity }),
             None => Ok(()),
+        }
+    }
+
+    fn check_budget(&self) -> Result<(), SettingsError> {
+        let of_shares = [
+            ("clients", !self.clients.is_empty()),
+            ("whole_units", self.whole_units),
+            ("shadow", self.shadow),
+            ("reuse: prompt", self.reuse == Reuse::Prompt),
+            ("headroom", self.headroom > 0.0),
+            ("capacity_floor", self.load_bounds.0.is_some()),
+            ("capacity_ceiling", self.load_bounds.1.is_some()),
+        ];
+        if let Some((field, _)) = of_shares.into_iter().find(|(_, given)| *given) {
+            return Err(SettingsError::OfShares(field));
+        }
+        match self.budget.periods.length.least_seconds() {
+            Some(period) if self.lease.0 > period * 250 => {
+                Err(SettingsError::LeaseOverPeriod { lease: self.lease, period })
+            }
+            _ => Ok(()),
         }
     }
 

@@ -41,6 +41,7 @@ impl Settings {
             min_request_interval,
             load_bounds: (floor, ceiling),
             pool,
+            budget,
             clients,
             groups,
         } = self;
@@ -69,15 +70,27 @@ impl Settings {
             ("clients", rules(clients)),
             ("groups", groups.as_ref().map_or_else(|| "none".to_owned(), |groups| groups.in_words())),
         ];
+        let of_budget = [
+            ("period", budget.periods.length.to_string()),
+            ("timezone", budget.periods.timezone.to_string()),
+            ("slice_share", readable(budget.slice_share)),
+        ];
+        let of_budget = of_budget.into_iter().filter(|_| *kind == AlgorithmKind::Budget);
         let usual = |text: String| if text.is_empty() { "by default".to_owned() } else { text };
         let of_pool = pool.parameters().map(|(name, value)| (name, usual(value)));
-        general.into_iter().chain(of_pool).collect()
+        general.into_iter().chain(of_budget).chain(of_pool).collect()
     }
 
     pub fn changes(&self, after: &Settings) -> Vec<FieldChange> {
-        let pairs = self.in_words().into_iter().zip(after.in_words());
-        let changes = pairs.filter(|(before, after)| before != after);
-        changes.map(|((field, from), (_, to))| FieldChange { field, from, to }).collect()
+        let before = self.in_words();
+        let after = after.in_words();
+        // Fields of one kind only are in one of the lists.
+        let from = |name| before.iter().find(|(field, _)| *field == name).map(|(_, text)| text.clone());
+        let changed = |(field, to): (&'static str, String)| {
+            let from = from(field).unwrap_or_else(|| "none".to_owned());
+            (from != to).then_some(FieldChange { field, from, to })
+        };
+        after.into_iter().filter_map(changed).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     lease::ledger::{BUCKET_MS, Holder},
     policy::{client_rules::ClientRule, settings::AlgorithmKind},
     pool::PoolState,
-    resource::{HolderReport, Overridden, OverriddenGroup, Resource, report::holder_report},
+    resource::{HolderReport, Overridden, OverriddenGroup, Resource, budget::BudgetReport, report::holder_report},
     types::{Amount, HolderKind, Millis, Sum},
 };
 
@@ -79,6 +79,8 @@ pub enum DueRule {
     Units(Millis),
     /// Its standing in the pool.
     Pool(PoolState),
+    /// What it has spent of the budget, and a slice of what is left.
+    Budget(BudgetReport),
     /// A child node: its parts of this many groups of clients.
     Groups(usize),
     /// The lease of the node from its parent has ended.
@@ -166,6 +168,7 @@ impl DueRule {
             DueRule::Band { .. } => "band",
             DueRule::Units(_) => "units",
             DueRule::Pool(_) => "pool",
+            DueRule::Budget(_) => "budget",
             DueRule::Groups(_) => "groups",
             DueRule::LoanEnded => "loan_ended",
             DueRule::NothingLent => "nothing_lent",
@@ -191,14 +194,17 @@ impl Block {
 
 /// Explains the capacity of a holder; `None` if the holder is unknown.
 pub fn explain(resource: &Resource, now: Millis, kind: HolderKind, id: &str) -> Option<Explanation> {
-    let slot = resource.book.ledger().find(kind, id)?;
+    let slot = resource.book.ledger().find(kind, id).or_else(|| resource.newest_spender(kind, id, MAX_VISITED))?;
     let mut terms = Vec::new();
     let mut holder = holder_report(resource, slot, now, &mut terms);
     holder.due = resource.due_now(slot, now, &mut terms);
     let capacity = resource.total();
     let free = Sum::from(capacity) - resource.book.ledger().sums().held;
     let rule = rule(resource, slot, &holder, now, &mut terms);
-    let blocks = blocks(resource, slot, &holder, free, now, &mut terms);
+    let blocks = match rule {
+        DueRule::Budget(_) => Vec::new(),
+        _ => blocks(resource, slot, &holder, free, now, &mut terms),
+    };
     let latest = latest(&blocks);
     let asks = asks(resource.book.ledger().holder(slot));
     let overridden = resource.overridden();
@@ -233,6 +239,9 @@ fn rule(resource: &Resource, slot: u32, holder: &HolderReport, now: Millis, term
     }
     if let Some(state) = resource.pool.as_ref().and_then(|pool| pool.state(slot)) {
         return DueRule::Pool(state);
+    }
+    if let Some(report) = resource.budget_report(now) {
+        return DueRule::Budget(report);
     }
     if resource.has_parent() && resource.total() == Amount::ZERO && holder.due < holder.wants {
         return DueRule::NothingLent;

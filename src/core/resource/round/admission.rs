@@ -10,7 +10,7 @@ use crate::{
         inherited::InheritedChange,
         ledger::{Asked, Holder, NOT_WATCHED},
     },
-    resource::{Answer, Ask, Resource, names::NameDecision},
+    resource::{Answer, Ask, Resource, budget::NEVER, names::NameDecision},
     types::{Amount, Claim, Claims, HolderKind, Millis, Now, Sum, further, wanted},
 };
 
@@ -43,7 +43,7 @@ impl Resource {
         let known = self.book.ledger().find(ask.kind, &ask.id);
         self.find_place(known, &ask)?;
         let slot = known.unwrap_or_else(|| self.newcomer(&ask));
-        let (length, refresh) = self.lengths(now.at);
+        let (length, refresh) = self.lengths(now);
         let entitled = self.apply_has(slot, known.is_none(), &ask, length, now)?;
         if known.is_some() && self.is_too_soon(self.book.ledger().holder(slot), &ask, now.at) {
             self.counters.too_soon += 1;
@@ -54,6 +54,7 @@ impl Resource {
         let claimed = live.map_or(Amount::ZERO, |has| has.capacity);
         self.book.set_mode(slot, ask.mode());
         self.pool_absorbs(slot, &ask, claimed);
+        self.note_spent(slot, ask.spent.as_deref(), now.at);
         self.put_claims(slot, ask);
         let interval = interval_of(self.align_to_rotation(refresh, slot, now.at));
         self.book.note_request(slot, Asked { at: now.at, interval }, self.last_round.sub_round);
@@ -96,7 +97,8 @@ impl Resource {
 
     fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {
         let Some(asked) = holder.asked else { return false };
-        if ask.understands_terms() {
+        // A holder of a budget asks early because its slice is spent.
+        if ask.understands_terms() || self.budget.is_some() {
             // A child node asks early only if that matters to its own holders.
             return false;
         }
@@ -247,14 +249,15 @@ impl Resource {
             is_bounded: self.is_bounded(),
             has_parent: self.has_parent(),
             is_pool: self.pool.is_some(),
+            is_budget: self.budget.is_some(),
             capacity: self.settings.capacity,
             reuse: self.settings.reuse,
-            lease: self.settings.lease,
+            lease: if self.budget.is_some() { NEVER } else { self.settings.lease },
             length,
         };
         let before = self.book.unclaimed_record();
         let mut applied = self.book.apply_statement(slot, &stated, &conditions, now);
-        if applied.is_ok() && is_new {
+        if applied.is_ok() && is_new && self.budget.is_none() {
             let knows_nothing = !self.book.has_inherited();
             if self.is_unaccounted(slot, ask, now) && knows_nothing && self.learn_again(now.at) {
                 applied = self.book.apply_statement(slot, &stated, &conditions, now);
@@ -279,8 +282,14 @@ impl Resource {
                 Answer::Stale
             }
             Rejection::NotYet => Answer::NotYet,
+            Rejection::StartsOver => {
+                self.drop_record(slot);
+                self.start_over(now)
+            }
         })?;
-        self.book.cover_outstanding(slot);
+        if self.budget.is_none() {
+            self.book.cover_outstanding(slot);
+        }
         Ok(if may_have_more { Entitlement { left_out: LeftOut::IfShort, ..entitled } } else { entitled })
     }
 

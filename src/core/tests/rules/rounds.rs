@@ -34,7 +34,7 @@ fn second_request_of_a_holder_is_settled_after_the_first() {
 #[test]
 fn release_keeps_its_place_in_a_round() {
     let mut server = Server::new(fair(100.0));
-    let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
+    let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None, spent: None };
     let requests =
         [Request::Ask(ask("a", 100.0, None)), Request::Release(release), Request::Ask(ask("b", 100.0, None))];
     let mut answers = Vec::new();

@@ -27,6 +27,8 @@ pub(super) fn told(answer: &Answer) -> String {
         Answer::Full => "refused, there are too many holders".to_owned(),
         Answer::ShareFull => "refused, its principal has its share of all holders".to_owned(),
         Answer::Unknown => "left out, nothing is known of it".to_owned(),
+        Answer::NeedsReport => "refused, it does not report what it spends".to_owned(),
+        Answer::NeedsStorage => "refused, this node would forget what was spent".to_owned(),
         Answer::NameTaken => "refused, another node has its name".to_owned(),
         Answer::Released => "released".to_owned(),
     }

@@ -11,8 +11,8 @@ use crate::{
         },
     },
     policy::{
-        groups::{GroupSettings, OTHER_GROUP},
-        overrides::{GroupChange, OverrideValue, ResourceOverrides},
+        groups::{GroupChange, GroupSettings, OTHER_GROUP},
+        overrides::{OverrideValue, ResourceOverrides},
     },
     resource::report::{explain::explain, resource_report},
     tests::rules::overrides::set,

@@ -488,7 +488,9 @@ type ResourceResponse struct {
 	// PRIORITY_POOL: the state of this client in the pool.
 	Pool *PoolState `protobuf:"bytes,100,opt,name=pool" json:"pool,omitempty"`
 	// The priority that the server uses for this client. The template may cap the requested one.
-	Priority      *int64 `protobuf:"varint,101,opt,name=priority" json:"priority,omitempty"`
+	Priority *int64 `protobuf:"varint,101,opt,name=priority" json:"priority,omitempty"`
+	// Nothing limits this resource: no template matches it, or its template has NO_ALGORITHM. Every request is granted.
+	Unlimited     *bool `protobuf:"varint,103,opt,name=unlimited" json:"unlimited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -556,6 +558,13 @@ func (x *ResourceResponse) GetPriority() int64 {
 		return *x.Priority
 	}
 	return 0
+}
+
+func (x *ResourceResponse) GetUnlimited() bool {
+	if x != nil && x.Unlimited != nil {
+		return *x.Unlimited
+	}
+	return false
 }
 
 // The state of a client in its pool.
@@ -2124,14 +2133,15 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\n" +
 	"drops_late\x18d \x01(\bR\tdropsLate\x12\x1d\n" +
 	"\n" +
-	"is_gateway\x18e \x01(\bR\tisGateway\"\xe0\x01\n" +
+	"is_gateway\x18e \x01(\bR\tisGateway\"\xfe\x01\n" +
 	"\x10ResourceResponse\x12\x1f\n" +
 	"\vresource_id\x18\x01 \x01(\tR\n" +
 	"resourceId\x122\n" +
 	"\x04gets\x18\x02 \x01(\v2\x1e.leaseway.client.doorman.LeaseR\x04gets\x12#\n" +
 	"\rsafe_capacity\x18\x03 \x01(\x01R\fsafeCapacity\x126\n" +
 	"\x04pool\x18d \x01(\v2\".leaseway.client.doorman.PoolStateR\x04pool\x12\x1a\n" +
-	"\bpriority\x18e \x01(\x03R\bpriority\"\x83\x02\n" +
+	"\bpriority\x18e \x01(\x03R\bpriority\x12\x1c\n" +
+	"\tunlimited\x18g \x01(\bR\tunlimited\"\x83\x02\n" +
 	"\tPoolState\x12>\n" +
 	"\x05state\x18\x01 \x01(\x0e2(.leaseway.client.doorman.PoolState.StateR\x05state\x12\x1a\n" +
 	"\bassigned\x18\x02 \x01(\x01R\bassigned\x12!\n" +

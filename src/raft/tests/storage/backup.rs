@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    policy::overrides::{GroupChange, Load, OverrideTarget, OverrideValue},
+    policy::{
+        groups::GroupChange,
+        overrides::{Load, OverrideTarget, OverrideValue},
+    },
     pool::{Assigned, NotedBalance, NotedCost, PoolClock, PoolNotes},
     types::{Amount, ClusterTime, HolderKind, Millis, Token},
 };

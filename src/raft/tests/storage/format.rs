@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::{
     lease::promises::{Changes, Part, Promises},
-    policy::overrides::{GroupChange, Load, OverrideTarget, OverrideValue},
+    policy::{
+        groups::GroupChange,
+        overrides::{Load, OverrideTarget, OverrideValue},
+    },
     pool::{Assigned, NotedBalance, NotedCost, PoolClock, PoolNotes},
     types::{Amount, Claim, ClusterTime, Epoch, HolderKind, Millis, Token},
 };

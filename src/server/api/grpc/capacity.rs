@@ -322,8 +322,19 @@ pub(super) fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
             Reason::TooManyClients,
             "too many clients for your identity or address: raise the server's --max-clients or --address-share",
         )),
+        Answer::NeedsReport => Some((
+            Reason::NeedsReport,
+            "this resource is a budget: only clients that report what they have spent (`spent`) get an allowance; open it as a budget in a Leaseway client",
+        )),
+        Answer::NeedsStorage => Some((
+            Reason::NeedsStorage,
+            "this resource is a budget, and this node would forget with its process what was spent: start it with --data, and without --handover learning",
+        )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
-        Answer::NotYet => Some((Reason::NotYet, "this node has no lease from its parent yet; ask again in a second")),
+        Answer::NotYet => Some((
+            Reason::NotYet,
+            "this node cannot decide yet: it has no lease from its parent, or a budget is between two periods; ask again in a second",
+        )),
         // No client waits for a stale answer. The problem of an invalid entry was recorded before.
         Answer::Stale | Answer::Unknown | Answer::Released | Answer::Granted(_) | Answer::Supplied(_) => None,
     }

@@ -14,7 +14,7 @@ use leaseway_core::{
     lease::holder::Has,
     policy::settings::Settings,
     pool::{News, PoolStanding, PoolState, Usage},
-    resource::{Answer, Ask, Lease, NodeInstance, Release, Request},
+    resource::{Answer, Ask, BudgetLease, Lease, NodeInstance, Release, Request, Spent},
     types::{Amount, Claim, Claims, HolderKind, Millis, Token, clamp_priority},
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest, session};
@@ -161,11 +161,12 @@ fn client_ask(
     let outstanding =
         (beyond > Amount::ZERO).then(|| has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond));
     let news = entry_reader.value(usage(entry.usage, at))?.flatten();
+    let spent = entry_reader.value(spent(entry.spent, at))?.flatten();
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let Sender { id, drops_late, is_gateway, instance } = sender.clone();
     let rest = Ask::of_nothing(id);
-    let ask = Ask { claims, has, had, outstanding, drops_late, is_gateway, instance, news, ..rest };
+    let ask = Ask { claims, has, had, outstanding, drops_late, is_gateway, instance, news, spent, ..rest };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -236,6 +237,18 @@ fn usage(usage: Option<wire::Usage>, at: usize) -> Result<Option<Box<News>>, Inv
     Ok(Some(Box::new(News { key: None, usage: Some(usage) })))
 }
 
+/// What was spent of a budget, as reported with the entry at this index.
+fn spent(spent: Option<wire::Spent>, at: usize) -> Result<Option<Box<Spent>>, Invalid> {
+    let Some(spent) = spent else { return Ok(None) };
+    let field = |name: &str| format!("resource[{at}].spent.{name}");
+    Ok(Some(Box::new(Spent {
+        amount: amount(spent.amount.unwrap_or_default(), || field("amount"))?,
+        period: spent.period.unwrap_or_default(),
+        incarnation: spent.incarnation.unwrap_or_default(),
+        need: amount(spent.need.unwrap_or_default(), || field("need"))?,
+    })))
+}
+
 fn read_usage(usage: &wire::Usage, field: impl Fn(&str) -> String) -> Result<Usage, Invalid> {
     let name = "recharging_fraction";
     let recharging = usage.recharging_fraction.unwrap_or(1.0);
@@ -303,7 +316,12 @@ fn node_ask(
     let ask = |claims, groups| {
         let learning = entry.learning.unwrap_or_default();
         let kind = HolderKind::Node;
-        let rest = Ask::of_nothing(id);
+        // What the holders of a budget below may have spent is outstanding.
+        let spent = outstanding.map(|amount| {
+            let period = entry.period.unwrap_or_default();
+            Box::new(Spent { amount, period, ..Spent::default() })
+        });
+        let rest = Ask { spent, ..Ask::of_nothing(id) };
         Ask { kind, claims, groups, has, had, outstanding, learning, drops_late, is_gateway, instance, news, ..rest }
     };
     let request = match demand {
@@ -366,13 +384,25 @@ pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &L
     let kind = if request.is_server.unwrap_or_default() { HolderKind::Node } else { HolderKind::Client };
     let instance = NodeInstance::new(request.node.unwrap_or_default(), request.term.unwrap_or_default());
     let tokens = request.token;
+    let mut reports = request.spent.into_iter();
     let named = request.resource_id.into_iter().enumerate().filter(|(_, resource)| !resource.is_empty());
     let mut parsed = Parsed::default();
+    let mut read = 0;
     for (at, resource) in named {
+        let report = reports.nth(at - read).filter(|report| report.incarnation.is_some());
+        read = at + 1;
         match allowed(resource, limits, || format!("resource_id[{at}]")) {
             Ok(resource) => {
                 let token = tokens.get(at).copied().and_then(Token::new);
-                let release = Release { kind, id: Arc::clone(&client), token, instance };
+                // A release with an invalid report would free too much.
+                let spent = match spent(report, at) {
+                    Ok(spent) => spent,
+                    Err(why) => {
+                        parsed.problems.note(Reason::BadValue, &client, &resource, &why.to_string());
+                        continue;
+                    }
+                };
+                let release = Release { kind, id: Arc::clone(&client), token, instance, spent };
                 parsed.requests.push((resource, Request::Release(release)));
             }
             Err((resource, why)) => parsed.problems.note(Reason::BadId, &client, &resource, &why.to_string()),
@@ -416,7 +446,16 @@ pub(crate) fn resource_response(resource: String, answer: &Answer) -> Option<wir
         priority: Some(granted.priority.into()),
         unlimited: granted.is_unlimited.then_some(true),
         pool: granted.pool.as_ref().map(pool_state),
+        budget: granted.budget.as_ref().map(budget_lease),
     })
+}
+
+fn budget_lease(budget: &BudgetLease) -> wire::BudgetLease {
+    wire::BudgetLease {
+        period_start: Some(budget.period.start),
+        period_end: (!budget.period.is_unending()).then_some(budget.period.end),
+        starts_over: budget.starts_over.then_some(true),
+    }
 }
 
 fn pool_state(state: &PoolState) -> wire::PoolState {
@@ -443,6 +482,7 @@ pub(crate) fn server_response(resource: String, answer: &Answer) -> Option<wire:
         gets: Some(lease(&supplied.lease)),
         algorithm: Some(algorithm(&supplied.settings)),
         safe_capacity: Some(supplied.lease.safe_capacity),
+        budget: supplied.lease.budget.as_ref().map(budget_lease),
         terms: supplied.terms.iter().map(|(priority, terms)| wire_terms(*priority, terms)).collect(),
         group: supplied.groups.iter().map(groups::share).collect(),
     })

@@ -11,7 +11,9 @@ use leaseway_core::{
         overrides::Override,
     },
     pool::PoolReport,
-    resource::{HolderReport, Overridden, OverriddenGroup, SupplyReport, report::explain::Explanation},
+    resource::{
+        HolderReport, Overridden, OverriddenGroup, SupplyReport, budget::BudgetReport, report::explain::Explanation,
+    },
     types::{Amount, HolderKind, Millis},
 };
 use leaseway_proto::status::{
@@ -118,6 +120,7 @@ fn resource(status: &node::Status) -> Resource {
         groups: report.group_count as u64,
         overridden_group: overridden_groups(&report.overridden_groups, status.at),
         unbounded: !report.is_divided(),
+        budget: report.budget.as_ref().map(budget),
     }
 }
 
@@ -157,6 +160,17 @@ fn overriding(by: &Override, template_capacity: f64, at: Millis) -> wire::Overri
         remaining_ms: by.ends.since(at).0,
         by: by.by.to_string(),
         why: by.why.to_string(),
+    }
+}
+
+fn budget(budget: &BudgetReport) -> wire::Budget {
+    wire::Budget {
+        period_start: budget.period.start,
+        period_end: (!budget.period.is_unending()).then_some(budget.period.end),
+        spent: budget.spent.get(),
+        gone: budget.gone.get(),
+        reserved: budget.reserved.get(),
+        left: budget.left.get(),
     }
 }
 

@@ -9,7 +9,7 @@ fn algorithm_mistakes(algorithm: &str) -> Vec<String> {
 
 #[test]
 fn kinds() {
-    let known = "known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL";
+    let known = "known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL, BUDGET";
     for (kind, expected) in [
         ("FAIRSHARE", format!("unknown kind `FAIRSHARE` (did you mean `FAIR_SHARE`?); {known}")),
         ("fair_share", format!("unknown kind `fair_share` (did you mean `FAIR_SHARE`?); {known}")),
@@ -17,7 +17,7 @@ fn kinds() {
         ("-1", format!("unknown kind `-1`; {known}")),
         (
             "[]",
-            "`kind` is a list, expected one of NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL"
+            "`kind` is a list, expected one of NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL, BUDGET"
                 .into(),
         ),
     ] {

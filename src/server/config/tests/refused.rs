@@ -225,7 +225,7 @@ fn rules_between_templates() {
         ),
         (
             "resources:\n- {identifier_glob: a}\n- {identifier_glob: '*', algorithm: {kind: FAIR}}\n".into(),
-            vec!["3:44: unknown kind `FAIR` (did you mean `FAIR_SHARE`?); known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL".into()],
+            vec!["3:44: unknown kind `FAIR` (did you mean `FAIR_SHARE`?); known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL, BUDGET".into()],
         ),
     ] {
         assert_eq!(refused(&text), expected, "{text}");

@@ -7,7 +7,10 @@ use leaseway_core::types::{ClusterTime, Millis};
 use leaseway_raft::{Command, Listening, MasterLease, Mastership, RaftHandle};
 
 use super::{Elected, FollowRaft, Handover, NodeActor};
-use crate::{node::resource_directory::Role, observe::changes::ChangeKind};
+use crate::{
+    node::resource_directory::Role,
+    observe::changes::{ChangeKind, NO_MASTER},
+};
 
 /// How often a peer checks the Raft state, which another peer may have changed.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -39,7 +42,7 @@ fn in_words(mastership: &Mastership) -> String {
     match mastership {
         Mastership::Master(master_lease) => format!("this peer is the master, term {}", master_lease.term()),
         Mastership::Follower { of: Some(master) } => format!("{} is the master", master.name),
-        Mastership::Follower { of: None } | Mastership::Unknown => "no master is known".to_owned(),
+        Mastership::Follower { of: None } | Mastership::Unknown => NO_MASTER.to_owned(),
     }
 }
 

@@ -266,8 +266,13 @@ fn a_retired_resource_releases_its_lease_at_the_parent() {
     let limits = Limits { idle_secs: 0, ..Limits::default() };
     with_parent(Says::sharing(70.0), limits, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
-        let release =
-            leaseway_core::resource::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
+        let release = leaseway_core::resource::Release {
+            kind: HolderKind::Client,
+            id: "a".into(),
+            token: None,
+            instance: None,
+            spent: None,
+        };
         node.submit(&"r".into(), Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");

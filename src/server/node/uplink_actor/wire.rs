@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leaseway_client::{
-    session::{Ask, Release},
+    session::{Ask, GrantedLease, Release},
     transport::wire as shared,
 };
 use leaseway_core::{
@@ -36,6 +36,7 @@ pub(super) fn get_server_capacity(
         outstanding: Some(ask.demand.outstanding.get()),
         learning: Some(ask.demand.learning),
         usage: ask.demand.usage.as_ref().map(usage),
+        period: ask.demand.period,
     });
     wire::GetServerCapacityRequest {
         server_id: Some(node.to_owned()),
@@ -112,6 +113,7 @@ pub(super) fn parsed(
     for response in answer {
         let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
         let given = response.gets.as_ref().and_then(|gets| shared::lease(&id, gets, response.safe_capacity, sent));
+        let given = given.map(|given| GrantedLease { budget: shared::budget(response.budget.as_ref()), ..given });
         let terms: Option<Vec<_>> = response.terms.iter().map(terms).collect();
         let groups: Option<Vec<_>> = response.group.iter().map(group_supply).collect();
         match (given, terms, groups) {
@@ -181,6 +183,7 @@ mod tests {
 
     fn response(id: &str) -> wire::ServerCapacityResourceResponse {
         wire::ServerCapacityResourceResponse {
+            budget: None,
             resource_id: Some(id.into()),
             gets: Some(wire::Lease {
                 expiry_time: Some(1_000),
@@ -276,7 +279,7 @@ mod tests {
     #[test]
     fn a_release_names_the_node_instance() {
         let instance = NodeInstance::new(5, 3).expect("a node");
-        let request = release_capacity("leaf", instance, vec![Release { id: "r".into(), token: Some(7) }]);
+        let request = release_capacity("leaf", instance, vec![Release { id: "r".into(), token: Some(7), spent: None }]);
         assert_eq!((request.client_id.as_deref(), request.is_server), (Some("leaf"), Some(true)));
         assert_eq!((request.node, request.term), (Some(5), Some(3)));
         assert_eq!((request.resource_id, request.token), (vec!["r".to_owned()], vec![7]));

@@ -13,7 +13,7 @@ fn leased_ten() -> LimiterClient {
     let asked = client.poll(Millis(5)).expect("the first caller may have come");
     let wire = Wire { expiry_time: 20, refresh_interval: 20, capacity: 10.0 };
     let (length, refresh) = (Millis(20_000), Millis(20_000));
-    let given = GrantedLease { id: "r".into(), length, refresh, token: Some(1), wire, safe: None };
+    let given = GrantedLease { id: "r".into(), length, refresh, token: Some(1), wire, safe: None, budget: None };
     client.tell(Millis(50), |session| session.answered(Millis(50), asked.number, vec![given]));
     assert_eq!(client.changed(Millis(50)).map(leased), Some(10.0));
     client

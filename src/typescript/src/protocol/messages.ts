@@ -1,4 +1,4 @@
-/** The messages of proto/doorman.proto and proto/push.proto that a client sends and receives. */
+/** The messages of proto/doorman.proto, proto/push.proto and proto/session.proto that a client sends and receives. */
 
 import { field, message, repeated } from "./codec.js";
 
@@ -156,12 +156,14 @@ export interface DiscoveryResponse {
   mastership?: Mastership | undefined;
   isMaster?: boolean | undefined;
   endpoint: readonly string[];
+  renewsByStream?: boolean | undefined;
 }
 
 export const DiscoveryResponse = message<DiscoveryResponse>({
   mastership: field(1, Mastership),
   isMaster: field(2, "bool"),
   endpoint: repeated(100, "string"),
+  renewsByStream: field(102, "bool"),
 });
 
 export interface WatchRequest {
@@ -176,3 +178,58 @@ export interface Hint {
 }
 
 export const Hint = message<Hint>({ resourceId: repeated(1, "string"), everything: field(2, "bool") });
+
+export interface RenewEntry {
+  index?: bigint | undefined;
+  request?: ResourceRequest | undefined;
+}
+
+export const RenewEntry = message<RenewEntry>({ index: field(1, "uint64"), request: field(2, ResourceRequest) });
+
+export interface IndexRange {
+  first?: bigint | undefined;
+  count?: bigint | undefined;
+}
+
+export const IndexRange = message<IndexRange>({ first: field(1, "uint64"), count: field(2, "uint64") });
+
+export interface RenewRequest {
+  sequence?: bigint | undefined;
+  clientId?: string | undefined;
+  entry: readonly RenewEntry[];
+  renew: readonly IndexRange[];
+}
+
+export const RenewRequest = message<RenewRequest>({
+  sequence: field(1, "uint64"),
+  clientId: field(2, "string"),
+  entry: repeated(4, RenewEntry),
+  renew: repeated(5, IndexRange),
+});
+
+export interface RenewGrant {
+  index?: bigint | undefined;
+  response?: ResourceResponse | undefined;
+}
+
+export const RenewGrant = message<RenewGrant>({ index: field(1, "uint64"), response: field(2, ResourceResponse) });
+
+export interface RenewResponse {
+  sequence?: bigint | undefined;
+  unixTime?: bigint | undefined;
+  grant: readonly RenewGrant[];
+  leftOut: readonly bigint[];
+  problem: readonly Problem[];
+  restart?: string | undefined;
+  mastership?: Mastership | undefined;
+}
+
+export const RenewResponse = message<RenewResponse>({
+  sequence: field(1, "uint64"),
+  unixTime: field(2, "int64"),
+  grant: repeated(3, RenewGrant),
+  leftOut: repeated(4, "uint64"),
+  problem: repeated(5, Problem),
+  restart: field(6, "string"),
+  mastership: field(7, Mastership),
+});

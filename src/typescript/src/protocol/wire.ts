@@ -4,7 +4,7 @@
  */
 
 import type { PoolStanding, PoolState } from "../limiter/usage.js";
-import type { Ask, Given, Lease, Release } from "../session.js";
+import type { Ask, Given, Lease, Release, StreamReply, StreamRequest } from "../session.js";
 import type {
   GetCapacityRequest,
   LeaseMessage,
@@ -12,6 +12,9 @@ import type {
   PoolStateMessage,
   Problem,
   ReleaseCapacityRequest,
+  RenewRequest,
+  RenewResponse,
+  ResourceRequest,
   ResourceResponse,
 } from "./messages.js";
 
@@ -28,7 +31,12 @@ const STANDINGS: readonly PoolStanding[] = ["waiting", "free", "priority", "revo
 
 /** The request of a client. */
 export function getCapacity(clientId: string, asks: readonly Ask[]): GetCapacityRequest {
-  const resource = asks.map(({ id, demand, has, had }) => ({
+  // See the rule of the session for late answers.
+  return { clientId, resource: asks.map(resourceRequest), dropsLate: true };
+}
+
+function resourceRequest({ id, demand, has, had }: Ask): ResourceRequest {
+  return {
     resourceId: id,
     priority: BigInt(demand.priority),
     has: has && echo(has),
@@ -40,9 +48,34 @@ export function getCapacity(clientId: string, asks: readonly Ask[]): GetCapacity
       requestCost: demand.usage.units,
       intervalMs: BigInt(Math.floor(demand.usage.intervalMs)),
     },
-  }));
-  // See the rule of the session for late answers.
-  return { clientId, resource, dropsLate: true };
+  };
+}
+
+/** A message on a stream of renewals. */
+export function renew(clientId: string, { sequence, stated, renewed }: StreamRequest): RenewRequest {
+  return {
+    sequence: BigInt(sequence),
+    clientId: sequence === 1 ? clientId : undefined,
+    entry: stated.map(({ index, ask }) => ({ index: BigInt(index), request: resourceRequest(ask) })),
+    renew: renewed.map(({ first, count }) => ({ first: BigInt(first), count: BigInt(count) })),
+  };
+}
+
+/** The answer on a stream of renewals. Resources of malformed leases are left out. */
+export function renewed(answer: RenewResponse, sentUnixMs: number): { reply: StreamReply; malformed: string[] } {
+  const granted: { index: number; given: Given }[] = [];
+  const leftOut = answer.leftOut.map(Number);
+  const malformed: string[] = [];
+  for (const { index, response } of answer.grant) {
+    // A field that is 0 is absent.
+    const at = Number(index ?? 0n);
+    const leases = leasesOf([response ?? {}], sentUnixMs);
+    for (const given of leases.given) granted.push({ index: at, given });
+    leftOut.push(...leases.malformed.map(() => at));
+    malformed.push(...leases.malformed);
+  }
+  const reply = { unix: answer.unixTime ?? 0n, granted, leftOut, restart: answer.restart !== undefined };
+  return { reply, malformed };
 }
 
 /** The wire has the amount in use beyond the echoed lease. */

@@ -48,6 +48,9 @@ impl Explanation {
         };
         let has = match self.holder.end.since(self.at).0 {
             0 => "nothing".to_owned(),
+            _ if matches!(self.rule, DueRule::Budget(_)) => {
+                format!("up to {} in all, until the period ends", amount(holder.granted))
+            }
             left => format!("{}, counted for {} s more", amount(holder.granted), left.div_ceil(1000)),
         };
         let free = match self.rule {
@@ -104,6 +107,13 @@ impl Explanation {
                     PoolStanding::Revoking => format!("it loses its place in the pool{why}"),
                 }
             }
+            DueRule::Budget(budget) => format!(
+                "what it has spent, and a slice of what is left: of the amount {} are spent, {} reserved for live \
+                 holders and {} left",
+                amount(budget.spent),
+                amount(budget.reserved),
+                amount(budget.left)
+            ),
             DueRule::Groups(1) => "its part of one group of clients".to_owned(),
             DueRule::Groups(groups) => format!("the sum of its parts of {groups} groups of clients"),
             DueRule::LoanEnded => "the lease from the parent has ended and was not renewed".to_owned(),

@@ -5,8 +5,8 @@ use crate::{
     allocation::groups::GroupBound,
     policy::{
         client_rules::ClientRule,
-        groups::{GroupPattern, GroupRule, GroupSettings, OTHER_GROUP},
-        overrides::{GroupChange, Load, OverrideValue, ResourceOverrides},
+        groups::{GroupChange, GroupPattern, GroupRule, GroupSettings, OTHER_GROUP},
+        overrides::{Load, OverrideValue, ResourceOverrides},
     },
     resource::report::{MAX_REPORTED_GROUPS, explain::explain, resource_report},
     tests::rules::overrides::set,
@@ -127,7 +127,7 @@ fn levels_are_divided_one_after_the_other() {
     let said = server.said("acme/web/1");
     assert!(said.contains("its group acme/web is due 20 of the 100 that its clients want"), "{said}");
     assert!(
-        said.contains("The level that binds is the group acme/web, which is due 20 of 100: a rule limits it"),
+        said.contains("The level that binds is the group acme/web, which is due 20 of 100: its maximum is 20"),
         "{said}"
     );
     let said = server.said("beta/x/1");
@@ -182,7 +182,7 @@ fn number_of_groups_is_bounded() {
     server.asks("o7/t/2", 1.0);
     assert_eq!(server.group(OTHER_GROUP).1, 600.0, "the groups are used up");
     assert_eq!(server.group_count(), GroupSettings::MAX_GROUPS + 1);
-    let released = Release { kind: HolderKind::Client, id: "o1/t/1".into(), token: None, instance: None };
+    let released = Release { kind: HolderKind::Client, id: "o1/t/1".into(), token: None, instance: None, spent: None };
     assert_eq!(one(&mut server.resource, now_at(server.now), Request::Release(released)), Answer::Released);
     assert_eq!(server.group_count(), GroupSettings::MAX_GROUPS - 1, "groups without clients are removed");
     server.asks("new/t/1", 1.0);

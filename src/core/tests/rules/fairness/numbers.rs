@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_largest_and_the_smallest_wants_are_granted_exactly() {
     // A pool grants places, not wants.
-    for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
+    for kind in AlgorithmKind::ALL.into_iter().take(4) {
         for wants in [1e15, 1e-9, 0.1, 1.0 / 3.0, 0.0] {
             let mut server = Server::new(Settings::new(kind, Amount::MAX));
             assert_eq!(server.asks("a", wants), wants, "{kind:?}");
@@ -50,7 +50,7 @@ fn is_of_use(given: f64) -> bool {
 
 #[test]
 fn dust_wants_get_nothing() {
-    for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
+    for kind in AlgorithmKind::ALL.into_iter().take(4) {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
         assert_eq!(server.asks("tiny", 1e-12), 0.0, "{kind:?}");
         assert!(server.asks("one", 100.0) >= 100.0 - 1e-9, "{kind:?}");

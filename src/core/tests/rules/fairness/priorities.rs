@@ -95,7 +95,7 @@ fn claiming(server: &mut Server, id: &str, wants: f64, priority: i16) -> f64 {
 /// The parent decides what priorities mean.
 #[test]
 fn ignored_priorities_are_reported_to_the_parent() {
-    for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
+    for kind in AlgorithmKind::ALL.into_iter().take(4) {
         let mut server = lent(kind, 1e6);
         claiming(&mut server, "a", 10.0, 7);
         assert_eq!(told(&mut server), [(7, 1, 10.0)], "{kind:?}");

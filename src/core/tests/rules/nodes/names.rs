@@ -32,7 +32,8 @@ impl Namesake {
 
     fn gives_back(&mut self, server: &mut Server) {
         let token = self.lease.take().map(|lease| lease.token);
-        let release = Release { kind: HolderKind::Node, id: "leaf".into(), token, instance: self.instance };
+        let release =
+            Release { kind: HolderKind::Node, id: "leaf".into(), token, instance: self.instance, spent: None };
         assert_eq!(one(&mut server.resource, now_at(server.now), Request::Release(release)), Answer::Released);
     }
 }

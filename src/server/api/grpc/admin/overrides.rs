@@ -6,8 +6,8 @@ use leaseway_core::{
     policy::{
         access::{AccessRequest, Action},
         client_rules::ClientRule,
-        groups::GroupError,
-        overrides::{GroupChange, Load, OverrideTarget, OverrideValue, Overrides},
+        groups::{GroupChange, GroupError},
+        overrides::{Load, OverrideTarget, OverrideValue, Overrides},
         settings::{AlgorithmKind, Settings},
     },
     types::{Amount, Glob, Millis, escaped, readable},
@@ -254,9 +254,10 @@ fn check_rules(id: &str, change: &GroupChange, all: &Overrides, settings: &Setti
     }
     let id = escaped(id);
     let (field, problem) = match error {
-        GroupError::TooMuch { group, minimum, most, .. } if change.minimum != Some(minimum) => {
-            ("maximum", format!("is {most}, less than the minimum of {group} in `{id}`, {minimum}"))
-        }
+        GroupError::TooMuch { group, minimum, most, .. } if change.minimum != Some(minimum) => (
+            "maximum",
+            format!("is {most}, less than the minimum of {group} in `{id}`, {minimum}: set a lower minimum, too"),
+        ),
         GroupError::TooMuch { minimum, what, most, .. } => {
             ("minimum", format!("is {minimum}, more than {what} in `{id}`, {most}"))
         }

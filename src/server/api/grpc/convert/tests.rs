@@ -13,6 +13,7 @@ fn entry() -> wire::ResourceRequest {
         wants: Some(1.0),
         usage: None,
         outstanding: None,
+        spent: None,
     }
 }
 

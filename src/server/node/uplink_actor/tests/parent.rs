@@ -136,6 +136,7 @@ impl capacity_server::Capacity for Fake {
         let mastership = says.redirect.clone().map(|master| Mastership { master_address: Some(master) });
         let expiry_time = Clock::start().now().unix + 600;
         let answer = |entry: wire::ServerCapacityResourceRequest| wire::ServerCapacityResourceResponse {
+            budget: None,
             resource_id: entry.resource_id,
             gets: Some(wire::Lease {
                 expiry_time: Some(expiry_time),

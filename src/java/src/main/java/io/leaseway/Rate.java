@@ -199,7 +199,7 @@ public final class Rate extends Resource implements Limiter {
 
     /** Returns the capacity in permits per second. It is infinite if there is no limit. */
     public double limit() {
-        return limiter.standing().capacity();
+        return capacity();
     }
 
     /** Returns the number of permits that can be saved up at the current capacity. */

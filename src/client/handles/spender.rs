@@ -1,0 +1,180 @@
+//! Spends from the allowance of a budget, first come, first served.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use leaseway_core::{
+    policy::period::Span,
+    types::{Amount, Millis},
+};
+use tokio::sync::Notify;
+
+use crate::{
+    limiter::{BudgetBook, Closed},
+    session::{BudgetUse, Lease},
+};
+
+/// Why an amount was not spent.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpendError {
+    /// The allowance does not cover it now. More may be left of the budget.
+    #[error("the allowance of this client, {left}, does not cover it now")]
+    NotCovered {
+        /// What is left of the allowance.
+        left: f64,
+    },
+    /// Another caller waits, and was first.
+    #[error("another caller waits for an allowance")]
+    Behind,
+    /// It is no amount: not finite, negative or too large.
+    #[error("not an amount: it must be a finite number from 0 to 1e15")]
+    Invalid,
+    /// The client was closed.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
+
+/// The book of a client, and the callers that wait.
+#[derive(Debug)]
+pub(crate) struct Spender {
+    state: Mutex<State>,
+    /// Held by the first caller that waits; the others queue for it.
+    turn: tokio::sync::Mutex<()>,
+    changed: Notify,
+    pressure: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct State {
+    book: BudgetBook,
+    waiting: f64,
+    first: f64,
+    closed: bool,
+}
+
+impl Spender {
+    pub(crate) fn new(pressure: Arc<Notify>) -> Spender {
+        let book = BudgetBook::new(Millis(0), fastrand::u64(1..));
+        let state = State { book, waiting: 0.0, first: 0.0, closed: false };
+        Spender { state: Mutex::new(state), turn: tokio::sync::Mutex::default(), changed: Notify::new(), pressure }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the newest lease. Returns whether the client should ask again at once.
+    pub(crate) fn take(&self, lease: &Lease) -> bool {
+        let asks = self.lock().book.take(lease, || fastrand::u64(1..));
+        self.changed.notify_waiters();
+        asks
+    }
+
+    pub(crate) fn wants(&self, now: Millis) -> (f64, BudgetUse) {
+        let mut state = self.lock();
+        let (waiting, first) = (state.waiting, state.first);
+        state.book.set_waiting(waiting, first);
+        state.book.wants(now)
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.lock().waiting > 0.0
+    }
+
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.book.close();
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Spends an amount if the allowance covers it and no caller waits.
+    pub(crate) fn try_spend(&self, now: Millis, amount: Amount) -> Result<(), SpendError> {
+        let Ok(_turn) = self.turn.try_lock() else { return Err(SpendError::Behind) };
+        self.take_from_book(now, amount)
+    }
+
+    /// Waits until the allowance covers an amount, and spends it.
+    pub(crate) async fn spend(&self, amount: Amount, now: impl Fn() -> Millis) -> Result<(), SpendError> {
+        let mut waiting = None;
+        let _turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => {
+                waiting = Some(Waiting::new(self, amount.get()));
+                self.turn.lock().await
+            }
+        };
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.take_from_book(now(), amount) {
+                Err(SpendError::NotCovered { .. }) => {}
+                done => return done,
+            }
+            waiting.get_or_insert_with(|| Waiting::new(self, amount.get())).comes_first();
+            self.pressure.notify_one();
+            // A lease may be renewed unchanged, so look again now and then.
+            let _ = tokio::time::timeout(Duration::from_secs(1), changed).await;
+        }
+    }
+
+    pub(crate) fn left(&self, now: Millis) -> Amount {
+        self.lock().book.left(now)
+    }
+
+    pub(crate) fn spent(&self) -> Amount {
+        self.lock().book.spent()
+    }
+
+    pub(crate) fn period(&self) -> Option<Span> {
+        self.lock().book.period()
+    }
+
+    fn take_from_book(&self, now: Millis, amount: Amount) -> Result<(), SpendError> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Closed.into());
+        }
+        let spent = state.book.spend(now, amount);
+        let (left, is_short) = (state.book.left(now).get(), state.book.is_short(now));
+        drop(state);
+        if !spent || is_short {
+            self.pressure.notify_one();
+        }
+        if spent { Ok(()) } else { Err(SpendError::NotCovered { left }) }
+    }
+}
+
+/// Counts a waiting caller while it lives.
+struct Waiting<'a> {
+    spender: &'a Spender,
+    amount: f64,
+    is_first: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(spender: &'a Spender, amount: f64) -> Waiting<'a> {
+        spender.lock().waiting += amount;
+        Waiting { spender, amount, is_first: false }
+    }
+
+    fn comes_first(&mut self) {
+        self.is_first = true;
+        self.spender.lock().first = self.amount;
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.spender.lock();
+        state.waiting = (state.waiting - self.amount).max(0.0);
+        if self.is_first {
+            state.first = 0.0;
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The book of a budget: what one client has spent, and how far its allowance goes.
+//!
+//! The lease of a budget is a cumulative allowance for the period. The book adds up what its incarnation has spent,
+//! exactly, and never spends beyond the allowance, after the end of the lease, or in another period.
+
+use leaseway_core::{
+    policy::period::Span,
+    types::{Amount, Millis, Sum},
+};
+
+use crate::session::{BudgetUse, Lease};
+
+/// The book of one incarnation; see the [module documentation](self).
+#[derive(Debug, Clone)]
+pub struct BudgetBook {
+    incarnation: u64,
+    period: Option<Span>,
+    /// The lease that gave the allowance.
+    token: Option<u64>,
+    /// The lease that was taken last.
+    seen: Option<u64>,
+    allowance: Amount,
+    /// The end of the lease.
+    until: Millis,
+    spent: Sum,
+    /// What callers wait for: in total, and the first of them.
+    waiting: (f64, f64),
+    /// The refresh interval of the lease, and the rate of spending per second.
+    refresh: Millis,
+    rate: f64,
+    /// When the rate was last updated, and what had been spent then.
+    sampled: (Millis, Sum),
+    /// The wants that were last reported.
+    wanted: f64,
+}
+
+/// The rate is a mean over about this time.
+const RATE_SECS: f64 = 5.0;
+
+impl BudgetBook {
+    /// An empty book. `incarnation` is a random number.
+    pub fn new(now: Millis, incarnation: u64) -> BudgetBook {
+        BudgetBook {
+            incarnation,
+            period: None,
+            token: None,
+            seen: None,
+            allowance: Amount::ZERO,
+            until: Millis(0),
+            spent: Sum::ZERO,
+            waiting: (0.0, 0.0),
+            refresh: Millis::from_secs(5),
+            rate: 0.0,
+            sampled: (now, Sum::ZERO),
+            wanted: 0.0,
+        }
+    }
+
+    /// Takes the newest lease of the session, if it is not known yet. `fresh` is the next incarnation, for a client that
+    /// is told to start over. Returns whether the client should ask again at once.
+    pub fn take(&mut self, lease: &Lease, fresh: impl FnOnce() -> u64) -> bool {
+        let Some(budget) = lease.budget.filter(|_| lease.token.is_some() && lease.token != self.seen) else {
+            return false;
+        };
+        if budget.starts_over || self.period.map(|period| period.start) != Some(budget.period.start) {
+            self.spent = Sum::ZERO;
+            self.sampled.1 = Sum::ZERO;
+        }
+        self.seen = lease.token;
+        self.period = Some(budget.period);
+        self.refresh = lease.refresh;
+        if budget.starts_over {
+            self.incarnation = fresh();
+            (self.token, self.allowance, self.until) = (None, Amount::ZERO, Millis(0));
+            return true;
+        }
+        (self.token, self.until) = (lease.token, lease.end);
+        self.allowance = Amount::new(lease.capacity.get()).unwrap_or_default();
+        false
+    }
+
+    /// Spends an amount if the allowance covers all of it.
+    pub fn spend(&mut self, now: Millis, amount: Amount) -> bool {
+        let mut after = self.spent;
+        after += amount;
+        let covered = now < self.until && after <= Sum::from(self.allowance);
+        if covered {
+            self.spent = after;
+        }
+        covered
+    }
+
+    /// What may be spent now, without asking.
+    pub fn left(&self, now: Millis) -> Amount {
+        if now < self.until { (Sum::from(self.allowance) - self.spent).floor() } else { Amount::ZERO }
+    }
+
+    /// What this incarnation has spent in the current period.
+    pub fn spent(&self) -> Amount {
+        self.spent.ceil()
+    }
+
+    /// The current period; absent before the first lease.
+    pub fn period(&self) -> Option<Span> {
+        self.period
+    }
+
+    /// Sets what callers wait for: the total, and the first of them.
+    pub fn set_waiting(&mut self, total: f64, first: f64) {
+        self.waiting = (total, first);
+    }
+
+    /// Whether less than half of what was last wanted is left, or callers wait.
+    pub fn is_short(&self, now: Millis) -> bool {
+        self.waiting.0 > 0.0 || self.rate > 0.0 && self.left(now).get() < self.wanted / 2.0
+    }
+
+    /// Nothing can be spent from now on.
+    pub fn close(&mut self) {
+        self.until = Millis(0);
+    }
+
+    /// The demand: what is spent in two refresh intervals, and what callers wait for.
+    pub fn wants(&mut self, now: Millis) -> (f64, BudgetUse) {
+        let (at, before) = self.sampled;
+        let elapsed = now.since(at).0 as f64 / 1000.0;
+        if elapsed >= 0.1 {
+            let recent = (self.spent - before).get() / elapsed;
+            let weight = 1.0 - (-elapsed / RATE_SECS).exp();
+            self.rate += (recent - self.rate) * weight;
+            if self.rate < 1e-6 {
+                self.rate = 0.0;
+            }
+            self.sampled = (now, self.spent);
+        }
+        self.wanted = (self.rate * self.refresh.0 as f64 / 500.0 + self.waiting.0).ceil();
+        let report = BudgetUse {
+            spent: self.spent.ceil().get(),
+            period: self.period.map_or(0, |period| period.start),
+            incarnation: self.incarnation,
+            need: self.waiting.1,
+            token: self.token,
+            is_short: self.is_short(now),
+        };
+        (self.wanted, report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leaseway_core::resource::BudgetLease;
+
+    use super::*;
+    use crate::session::{Capacity, Wire};
+
+    const PERIOD: Span = Span { start: 1000, end: 2000 };
+
+    fn lease(token: u64, capacity: f64, period: Span, starts_over: bool) -> Lease {
+        Lease {
+            capacity: Capacity::of(capacity),
+            end: Millis(10_000),
+            refresh: Millis(2_000),
+            token: Some(token),
+            wire: Wire { expiry_time: 10, refresh_interval: 2, capacity },
+            budget: Some(BudgetLease { period, starts_over }),
+        }
+    }
+
+    fn amount(value: f64) -> Amount {
+        Amount::new(value).expect("valid")
+    }
+
+    #[test]
+    fn an_allowance_is_never_exceeded() {
+        let mut book = BudgetBook::new(Millis(0), 1);
+        assert!(!book.spend(Millis(0), amount(1.0)), "no lease yet");
+        book.take(&lease(1, 10.0, PERIOD, false), || 2);
+        assert!(book.spend(Millis(0), amount(7.0)) && !book.spend(Millis(0), amount(4.0)));
+        assert!(book.spend(Millis(0), amount(3.0)) && book.left(Millis(0)) == Amount::ZERO);
+        book.take(&lease(2, 12.0, PERIOD, false), || 2);
+        assert_eq!((book.left(Millis(9_999)).get(), book.left(Millis(10_000)).get()), (2.0, 0.0));
+        book.take(&lease(3, 5.0, PERIOD, false), || 2);
+        assert_eq!((book.left(Millis(0)).get(), book.spent().get()), (0.0, 10.0), "it has spent more");
+    }
+
+    #[test]
+    fn another_period_and_another_incarnation_begin_with_nothing_spent() {
+        let mut book = BudgetBook::new(Millis(0), 1);
+        book.take(&lease(1, 10.0, PERIOD, false), || 2);
+        book.spend(Millis(0), amount(7.0));
+        book.take(&lease(2, 4.0, Span { start: 2000, end: 3000 }, false), || 2);
+        let (_, report) = book.wants(Millis(0));
+        assert_eq!((report.spent, report.period, report.incarnation, report.token), (0.0, 2000, 1, Some(2)));
+        book.spend(Millis(0), amount(3.0));
+        assert!(book.take(&lease(3, 0.0, Span { start: 2000, end: 3000 }, true), || 2), "it asks at once");
+        let (_, report) = book.wants(Millis(0));
+        assert_eq!((report.spent, report.incarnation, report.token), (0.0, 2, None));
+        assert!(!book.spend(Millis(0), amount(1.0)));
+    }
+
+    #[test]
+    fn small_amounts_add_up_exactly() {
+        let mut book = BudgetBook::new(Millis(0), 1);
+        book.take(&lease(1, 1.0, PERIOD, false), || 2);
+        let spent = (0..20_000).filter(|_| book.spend(Millis(0), amount(0.0001))).count();
+        assert!((9_999..=10_000).contains(&spent), "{spent}");
+    }
+
+    #[test]
+    fn wants_follow_the_rate_and_the_waiting_calls() {
+        let mut book = BudgetBook::new(Millis(0), 1);
+        book.set_waiting(50.0, 20.0);
+        let (wants, report) = book.wants(Millis(1_000));
+        assert_eq!((wants, report.need, report.is_short), (50.0, 20.0, true));
+        book.set_waiting(0.0, 0.0);
+        book.take(&lease(1, 1e6, PERIOD, false), || 2);
+        for second in 2..60 {
+            book.spend(Millis(0), amount(100.0));
+            book.wants(Millis(second * 1_000));
+        }
+        assert_eq!(book.wants(Millis(59_000)).0, 400.0, "two intervals of 2 s");
+        let (wants, _) = book.wants(Millis(60_000));
+        assert!((300.0..350.0).contains(&wants), "{wants}: it has spent nothing for a second");
+    }
+}

@@ -1,0 +1,265 @@
+//! One test per rule of budgets.
+
+use super::{Spender, settings};
+use crate::{
+    lease::{holder::Has, promises::Inherited},
+    policy::{
+        period::{PeriodLength, Span},
+        settings::{AlgorithmKind, Settings},
+    },
+    resource::{
+        Answer, Ask, Lease, NodeInstance, Request, Resource, ResourceOptions, RoundScratch,
+        supply::{Source, Supply},
+    },
+    tests::harness::{ask, now_at, one, options},
+    types::{Amount, HolderKind, Millis, Now, Sum, Token},
+};
+
+struct Desk {
+    resource: Resource,
+    now: Millis,
+}
+
+impl Desk {
+    fn new(amount: f64, period: PeriodLength) -> Desk {
+        Desk { resource: Resource::new(options(settings(amount, period))), now: Millis(10_000) }
+    }
+
+    fn at(&self) -> Now {
+        now_at(self.now)
+    }
+
+    fn serve(&mut self, spender: &mut Spender) -> Lease {
+        let request = Request::Ask(spender.ask());
+        let lease = match one(&mut self.resource, now_at(self.now), request) {
+            Answer::Granted(lease) => lease,
+            other => panic!("no lease: {other:?}"),
+        };
+        spender.take(&lease, self.now, 99);
+        lease
+    }
+
+    fn held(&self) -> f64 {
+        self.resource.sums().held.get()
+    }
+}
+
+fn spender(id: &str, incarnation: u64, wants: f64) -> Spender {
+    Spender { wants, ..Spender::new(id, incarnation) }
+}
+
+/// The table of the module's documentation.
+#[test]
+fn an_allowance_grows_by_slices_and_a_smaller_one_returns_the_rest() {
+    let mut desk = Desk::new(100.0, PeriodLength::Unending);
+    let mut options_of = desk.resource.settings().clone();
+    options_of.budget.slice_share = 1.0;
+    desk.resource.configure(options_of);
+    let mut a = spender("a", 1, 20.0);
+    desk.serve(&mut a);
+    assert_eq!((a.allowance, desk.held()), (20.0, 20.0));
+    a.spend(15.0, desk.now);
+    desk.serve(&mut a);
+    assert_eq!((a.allowance, desk.held()), (35.0, 35.0));
+    (a.wants, _) = (0.0, a.spend(3.0, desk.now));
+    desk.serve(&mut a);
+    assert_eq!((a.allowance, desk.held()), (18.0, 35.0), "not confirmed yet");
+    desk.serve(&mut a);
+    assert_eq!((a.allowance, desk.held()), (18.0, 18.0));
+    let report = desk.resource.budget_report(desk.now).expect("a budget");
+    assert_eq!((report.spent.get(), report.reserved.get(), report.left.get()), (18.0, 0.0, 82.0));
+}
+
+#[test]
+fn what_was_spent_beyond_a_smaller_allowance_counts() {
+    let mut desk = Desk::new(100.0, PeriodLength::Unending);
+    let mut options_of = desk.resource.settings().clone();
+    options_of.budget.slice_share = 1.0;
+    desk.resource.configure(options_of);
+    let mut a = spender("a", 1, 50.0);
+    desk.serve(&mut a);
+    a.wants = 0.0;
+    let request = Request::Ask(a.ask());
+    // It spends while the answer is under way.
+    assert_eq!(a.spend(30.0, desk.now), 30.0);
+    let Answer::Granted(lease) = one(&mut desk.resource, now_at(desk.now), request) else { panic!("no lease") };
+    a.take(&lease, desk.now, 99);
+    assert_eq!((a.allowance, a.spend(1.0, desk.now)), (0.0, 0.0));
+    desk.serve(&mut a);
+    assert_eq!((desk.held(), a.allowance), (30.0, 30.0));
+}
+
+#[test]
+fn a_slice_is_at_most_a_share_of_what_is_left_but_covers_a_waiting_call() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Day);
+    let mut a = spender("a", 1, 900.0);
+    assert_eq!(desk.serve(&mut a).capacity.get(), 50.0);
+    let mut b = Spender { need: 400.0, ..spender("b", 2, 900.0) };
+    assert_eq!(desk.serve(&mut b).capacity.get(), 400.0);
+}
+
+#[test]
+fn a_silent_client_is_consumed_and_told_to_start_over() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Day);
+    let mut a = spender("a", 1, 900.0);
+    desk.serve(&mut a);
+    a.spend(10.0, desk.now);
+    for _ in 0..5 {
+        desk.now = desk.now.plus(Millis(10_000));
+        desk.resource.tick(desk.now);
+    }
+    assert_eq!((desk.resource.holders(), desk.held()), (0, 50.0), "its slice is spent");
+    let lease = desk.serve(&mut a);
+    assert!(lease.budget.expect("a budget").starts_over && lease.capacity == Amount::ZERO);
+    assert_eq!((a.incarnation, a.spent), (99, 0.0));
+    desk.serve(&mut a);
+    assert!(a.allowance > 0.0 && desk.held() == 50.0 + a.allowance);
+}
+
+#[test]
+fn a_release_consumes_what_was_spent_once() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Day);
+    let mut a = spender("a", 1, 900.0);
+    desk.serve(&mut a);
+    a.spend(10.0, desk.now);
+    for _ in 0..2 {
+        one(&mut desk.resource, now_at(desk.now), Request::Release(a.release()));
+        assert_eq!(desk.held(), 10.0, "a repeat changes nothing");
+    }
+    assert_eq!(desk.resource.budget_report(desk.now).expect("a budget").gone.get(), 10.0);
+}
+
+#[test]
+fn incarnations_of_one_client_have_records_of_their_own() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Day);
+    let (mut first, mut second) = (spender("a", 1, 900.0), spender("a", 2, 900.0));
+    desk.serve(&mut first);
+    desk.serve(&mut second);
+    assert_eq!(desk.held(), first.allowance + second.allowance);
+}
+
+#[test]
+fn a_new_period_begins_with_the_whole_amount_after_a_pause() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Seconds(100));
+    let mut a = spender("a", 1, 900.0);
+    desk.now = Millis(95_000);
+    assert_eq!(desk.serve(&mut a).length, Millis(4_000), "a lease ends with its period");
+    a.spend(50.0, desk.now);
+    for (at, lease) in [(99_500, false), (100_500, false), (101_900, false), (102_000, true)] {
+        desk.now = Millis(at);
+        let answer = one(&mut desk.resource, now_at(desk.now), Request::Ask(a.ask()));
+        assert_eq!(answer.lease().is_some(), lease, "at {at} ms: {answer:?}");
+        if let Answer::Granted(lease) = answer {
+            a.take(&lease, desk.now, 99);
+        }
+    }
+    assert_eq!((a.spent, a.allowance, desk.held()), (0.0, 50.0, 50.0));
+}
+
+#[test]
+fn requests_without_a_report_get_nothing() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Day);
+    let answer = one(&mut desk.resource, now_at(desk.now), Request::Ask(ask("doorman", 10.0, None)));
+    assert_eq!(answer, Answer::NeedsReport);
+    assert_eq!((desk.resource.holders(), desk.held()), (0, 0.0));
+}
+
+#[test]
+fn a_budget_that_becomes_another_kind_forgets_its_allowances() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Day);
+    desk.serve(&mut spender("a", 1, 900.0));
+    desk.resource.configure(Settings::new(AlgorithmKind::FairShare, Amount::clamped(10.0)));
+    assert_eq!(desk.resource.sums().held, Sum::ZERO);
+    let mut answers = Vec::new();
+    let mut requests = vec![Request::Ask(ask("b", 10.0, None))];
+    let now = desk.at();
+    desk.resource.round(now, &mut requests, &mut answers, &mut RoundScratch::default());
+    assert_eq!(answers[0].lease().map(|lease| lease.capacity.get()), Some(10.0));
+}
+
+/// A new master of a child node, before the first supply of its parent. It does not know yet that it is a budget.
+fn child(inherited: Option<Inherited>) -> Desk {
+    let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
+    let resource = Resource::new(ResourceOptions { source: Source::Parent, inherited, ..options(settings) });
+    Desk { resource, now: Millis(10_000) }
+}
+
+fn supply(desk: &mut Desk, amount: f64) {
+    let start = desk.at().unix - 10;
+    let period = Some(Span { start, end: start + 100 });
+    let until = desk.now.plus(Millis(30_000));
+    let supply = Supply { capacity: Amount::clamped(amount), until, version: 1, period, ..Supply::default() };
+    desk.resource.configure(settings(amount, PeriodLength::Seconds(100)));
+    let now = desk.at();
+    desk.resource.enter_supplied_period(supply.period, now);
+    desk.resource.supply(desk.now, supply);
+}
+
+/// Found by simulation: two incarnations of a client shared a record, which counted one amount twice.
+#[test]
+fn claims_from_before_the_first_supply_go_back() {
+    let inherited = Inherited { total: Amount::clamped(60.0), until: Millis(120_000), ..Inherited::default() };
+    let mut desk = child(Some(inherited));
+    let start = desk.at().unix - 10;
+    let expiry_time = desk.at().unix + 5;
+    let claim = |desk: &mut Desk, token: u64, incarnation: u64, amount: f64| {
+        let has = Has { token: Token::new(token), capacity: Amount::clamped(amount), expiry_time };
+        let mut spender = Spender { period: start, has: Some(has), ..spender("a", incarnation, 9.0) };
+        (spender.allowance, spender.spent) = (amount, amount);
+        let answer = one(&mut desk.resource, now_at(desk.now), Request::Ask(spender.ask()));
+        (answer, desk.held())
+    };
+    assert_eq!(claim(&mut desk, 3, 1, 50.0), (Answer::NotYet, 60.0));
+    assert_eq!(claim(&mut desk, 4, 2, 10.0), (Answer::NotYet, 60.0));
+    supply(&mut desk, 100.0);
+    let gone = desk.resource.budget_report(desk.now).expect("a budget").gone.get();
+    assert_eq!((desk.held(), gone), (60.0, 60.0), "no incarnation has a record yet");
+    let (answer, _) = claim(&mut desk, 3, 1, 50.0);
+    assert!(!answer.lease().expect("a lease").budget.expect("a budget").starts_over);
+    claim(&mut desk, 4, 2, 10.0);
+    let report = desk.resource.budget_report(desk.now).expect("a budget");
+    assert_eq!((report.gone, report.spent.get()), (Amount::ZERO, 60.0));
+}
+
+#[test]
+fn a_child_node_without_promises_refuses_budgets() {
+    let mut desk = child(None);
+    supply(&mut desk, 100.0);
+    let answer = one(&mut desk.resource, now_at(desk.now), Request::Ask(spender("a", 1, 9.0).ask()));
+    assert_eq!((answer, desk.held()), (Answer::NeedsStorage, 0.0));
+}
+
+fn node_ask(desk: &Desk, instance: Option<NodeInstance>, has: Option<Has>, outstanding: f64) -> Ask {
+    let period = desk.resource.budget_report(desk.now).map_or(0, |report| report.period.start);
+    let spender = Spender { spent: outstanding, period, ..spender("node", 0, 9.0) };
+    let outstanding = Some(Amount::clamped(outstanding));
+    Ask { kind: HolderKind::Node, instance, has, outstanding, ..spender.ask() }
+}
+
+#[test]
+fn a_node_without_an_instance_gets_no_budget() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Day);
+    let request = node_ask(&desk, None, None, 0.0);
+    assert_eq!(one(&mut desk.resource, now_at(desk.now), Request::Ask(request)), Answer::NeedsReport);
+}
+
+#[test]
+fn what_a_node_spent_counts_until_the_period_ends() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Day);
+    let instance = NodeInstance::new(1, 1);
+    let ask_as = |desk: &mut Desk, has, outstanding| {
+        let request = node_ask(desk, instance, has, outstanding);
+        let answer = one(&mut desk.resource, now_at(desk.now), Request::Ask(request));
+        let lease = answer.lease().expect("a lease");
+        Has { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time }
+    };
+    let first = ask_as(&mut desk, None, 0.0);
+    assert_eq!((first.capacity.get(), desk.held()), (9.0, 9.0));
+    desk.now = desk.now.plus(Millis(60_000));
+    desk.resource.tick(desk.now);
+    assert_eq!(desk.held(), 9.0, "its lease has ended, but may have been spent");
+    let next = ask_as(&mut desk, Some(first), 7.0);
+    assert_eq!((next.capacity.get(), desk.held()), (16.0, 16.0));
+    ask_as(&mut desk, Some(first), 1.0);
+    assert_eq!(desk.held(), 16.0, "a report under an older lease frees nothing");
+}

@@ -1,0 +1,107 @@
+//! Budgets: clients' own books never exceed the amount, through lost masters and crashed clients.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leaseway_client::Client;
+use leaseway_proto::doorman::GetCapacityRequest;
+
+use crate::harness::{
+    config::ConfigFile,
+    doorman::entry,
+    peers::Peers,
+    wait::{eventually, runtime},
+};
+
+const AMOUNT: u64 = 20_000;
+
+fn config() -> ConfigFile {
+    ConfigFile::new(&format!(
+        "resources:
+- identifier_glob: \"*\"
+  capacity: {AMOUNT}
+  algorithm:
+    kind: BUDGET
+    lease_length: 10
+    refresh_interval: 1
+    parameters: {{period: none, slice_share: 0.1}}
+"
+    ))
+}
+
+/// A client that spends one to five units at a time, and adds them up.
+struct Spender {
+    client: Client,
+    spent: Arc<AtomicU64>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Spender {
+    fn start(peers: &Peers, id: &str) -> Spender {
+        let _inside = runtime().enter();
+        let client = Client::builder().endpoints(peers.endpoints()).id(id).build().unwrap();
+        let budget = client.budget("tokens").unwrap();
+        let (spent, stopped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (book, stop) = (Arc::clone(&spent), Arc::clone(&stopped));
+        runtime().spawn(async move {
+            for amount in (1..=5).cycle() {
+                if stop.load(Ordering::SeqCst) || budget.spend(amount as f64).await.is_err() {
+                    return;
+                }
+                book.fetch_add(amount, Ordering::SeqCst);
+                if amount == 5 {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            }
+        });
+        Spender { client, spent, stopped }
+    }
+}
+
+#[test]
+fn a_budget_is_spent_once_through_lost_masters_and_crashed_clients() {
+    let mut peers = Peers::start(3, config(), &[]);
+    let mut spenders: Vec<Spender> = (0..4).map(|n| Spender::start(&peers, &format!("spender-{n}"))).collect();
+    let spent = |spenders: &[Spender]| -> u64 {
+        let spent = spenders.iter().map(|spender| spender.spent.load(Ordering::SeqCst)).sum();
+        assert!(spent <= AMOUNT, "{spent} spent");
+        spent
+    };
+    for part in [4_000, 8_000] {
+        eventually("more is spent", || (spent(&spenders) > part).then_some(()));
+        let master = peers.master();
+        peers.kill(master);
+        eventually("spending goes on", || (spent(&spenders) > part + 2_000).then_some(()));
+        peers.run(master, &[]);
+    }
+    // One client crashes, and comes back under its name. Another one leaves.
+    spenders[0].stopped.store(true, Ordering::SeqCst);
+    spenders[0].client.abandon();
+    spenders.push(Spender::start(&peers, "spender-0"));
+    spenders[1].stopped.store(true, Ordering::SeqCst);
+    let leaving = spenders[1].client.clone();
+    runtime().block_on(leaving.close());
+    let mut before = 0;
+    let all = eventually("nothing more can be spent", || {
+        let now = spent(&spenders);
+        std::thread::sleep(Duration::from_secs(4));
+        let moved = std::mem::replace(&mut before, now) != now;
+        (!moved && now > AMOUNT / 2).then_some(now)
+    });
+    // Two masters were lost, and a client with its slice.
+    assert!(all as f64 >= AMOUNT as f64 * 0.90, "{all} of {AMOUNT} spent");
+    // A client that cannot report gets nothing, and is told why.
+    let plain = GetCapacityRequest {
+        client_id: Some("plain".into()),
+        resource: vec![entry("tokens", 10.0)],
+        ..GetCapacityRequest::default()
+    };
+    let answer = peers.doorman(peers.master()).get(plain).unwrap();
+    assert!(answer.response.is_empty(), "{answer:?}");
+    assert_eq!(answer.problem[0].reason(), "needs_report");
+}
