@@ -325,7 +325,7 @@ impl LeaseTable {
         }
         let released = self.table.remove_where(|entry| entry.is_idle(now, idle, is_tight));
         counter!("leaseway_gateway_resources_released_total").increment(released.len() as u64);
-        if now % LOG_SWEEPS == 0 {
+        if now.is_multiple_of(LOG_SWEEPS) {
             self.log_without_lease();
         }
         gauge!("leaseway_gateway_resources").set(self.resources() as f64);

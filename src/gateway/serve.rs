@@ -211,17 +211,7 @@ impl Gateway {
         if let Some(listen) = probes {
             addresses.probes = Some(services.serve_plain_http(listen, pages.probes).await?);
         }
-        match first_rules {
-            None => set_health(&health, ServingStatus::Serving).await,
-            Some(arrival) => {
-                let health = health.clone();
-                tasks.spawn(async move {
-                    if arrival.await.is_ok() {
-                        set_health(&health, ServingStatus::Serving).await;
-                    }
-                });
-            }
-        }
+        serve_with_rules(first_rules, &health, &mut tasks).await;
         Ok(Gateway { lease_table, rlqs: quotas, services, closing, health, addresses, tasks })
     }
 
@@ -243,6 +233,21 @@ impl Gateway {
         tokio::join!(self.services.drain(DRAIN), drain_rlqs);
         self.lease_table.close().await;
     }
+}
+
+/// Reports that the gateway serves: at once, or when its first rules have arrived.
+async fn serve_with_rules(
+    first_rules: Option<oneshot::Receiver<()>>,
+    health: &HealthReporter,
+    tasks: &mut JoinSet<()>,
+) {
+    let Some(arrival) = first_rules else { return set_health(health, ServingStatus::Serving).await };
+    let health = health.clone();
+    tasks.spawn(async move {
+        if arrival.await.is_ok() {
+            set_health(&health, ServingStatus::Serving).await;
+        }
+    });
 }
 
 async fn set_health(health: &HealthReporter, status: ServingStatus) {

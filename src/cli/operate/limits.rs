@@ -52,7 +52,7 @@ pub(crate) struct Set {
     /// Resource id
     resource: String,
     /// Capacity: a number such as 40, or a rate such as 60000/min or 1M/day
-    #[arg(long, value_parser = capacity)]
+    #[arg(long, value_parser = capacity, allow_negative_numbers = true)]
     capacity: f64,
     #[command(flatten)]
     common: Common,

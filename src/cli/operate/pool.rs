@@ -90,7 +90,7 @@ pub(crate) struct SetAssignment {
     #[command(flatten)]
     who: Who,
     /// Assignment: a number, a percentage of the total such as 25%, or `none`
-    #[arg(value_name = "CAPACITY")]
+    #[arg(value_name = "CAPACITY", allow_negative_numbers = true)]
     capacity: Portion,
     #[command(flatten)]
     output: Output,
@@ -160,7 +160,7 @@ pub(crate) struct ReportLoad {
     /// Resource; it need not be a pool
     resource: String,
     /// Capacity: a number, a percentage of the template's capacity such as 80%, or `none` to withdraw the report
-    #[arg(value_name = "CAPACITY")]
+    #[arg(value_name = "CAPACITY", allow_negative_numbers = true)]
     capacity: Portion,
     /// Duration of the report [default: until the next report, across restarts]
     #[arg(long, value_name = "SECONDS")]
@@ -199,7 +199,7 @@ pub(crate) struct Alarm {
     #[command(flatten)]
     who: Who,
     /// Cost: capacity times seconds connected, plus units used, weighted by the template; or `none`
-    #[arg(value_name = "COST")]
+    #[arg(value_name = "COST", allow_negative_numbers = true)]
     mark: Portion,
     #[command(flatten)]
     output: Output,

@@ -10,7 +10,7 @@ use leaseway_core::{
 
 use crate::session::{BudgetUse, Lease};
 
-/// The book of one incarnation; see the [module documentation](self).
+/// The book of one incarnation.
 #[derive(Debug, Clone)]
 pub struct BudgetBook {
     incarnation: u64,

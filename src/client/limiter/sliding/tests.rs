@@ -113,7 +113,7 @@ fn a_shorter_window_applies_to_permits_in_use() {
 }
 
 /// What happens at one of several gateways that share a limit.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Event {
     Wait(Nanos),
     Ask {
