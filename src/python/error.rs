@@ -1,11 +1,11 @@
 //! Errors. The messages come from the client library, the classes are in `leaseway/errors.py`.
 
 use leaseway_client::{
-    BadToken, BuildError, NotReady, OpenError, TlsError, Uncharged,
+    BadToken, BuildError, NotReady, OpenError, SpendError, TlsError, Uncharged,
     limiter::{Closed, DebtExceeded},
 };
 use pyo3::{
-    exceptions::PyRuntimeError,
+    exceptions::{PyRuntimeError, PyValueError},
     prelude::*,
     types::{PyTuple, PyType},
 };
@@ -14,6 +14,7 @@ use pyo3::{
 pub(crate) enum ClientError {
     Build(String),
     Open(String),
+    Invalid(String),
     Closed(String),
     Debt(String, DebtExceeded),
     NotReady(NotReady),
@@ -31,6 +32,7 @@ impl ClientError {
         let (name, arguments) = match self {
             ClientError::Build(why) => ("BuildError", (why,).into_pyobject(py)?),
             ClientError::Open(why) => ("OpenError", (why,).into_pyobject(py)?),
+            ClientError::Invalid(why) => return Ok(PyValueError::new_err(why)),
             ClientError::Closed(why) => ("Closed", (why,).into_pyobject(py)?),
             ClientError::Forked(why) => ("Forked", (why,).into_pyobject(py)?),
             ClientError::Timeout(why) => ("Timeout", (why,).into_pyobject(py)?),
@@ -68,6 +70,15 @@ from_message! { BuildError => Build, BadToken => Build, TlsError => Build }
 impl From<Closed> for ClientError {
     fn from(_: Closed) -> ClientError {
         ClientError::closed()
+    }
+}
+
+impl From<SpendError> for ClientError {
+    fn from(error: SpendError) -> ClientError {
+        match error {
+            SpendError::Closed(closed) => closed.into(),
+            error => ClientError::Invalid(error.to_string()),
+        }
     }
 }
 

@@ -5,12 +5,12 @@ use std::{
     time::Duration,
 };
 
-use leaseway_client::{Basis, Gauge, Mode, OpenError, Rate, Resource, ResourceBuilder, limiter::Burst};
+use leaseway_client::{Basis, Budget, Gauge, Mode, OpenError, Rate, Resource, ResourceBuilder, limiter::Burst};
 use pyo3::{exceptions::PyValueError, prelude::*};
 
 use crate::{arguments, client::NativeClient, error::ClientError, fork::PidGuarded, waiting::Call};
 
-/// The options of a rate or a gauge.
+/// The options of a rate, a gauge or a budget.
 pub(crate) struct Options {
     pub(crate) resource: String,
     pub(crate) wants: Option<f64>,
@@ -47,7 +47,7 @@ pub(crate) fn burst(permits: Option<f64>, window: Option<f64>) -> PyResult<Burst
     }
 }
 
-/// A rate or a gauge of the client library.
+/// A rate, a gauge or a budget of the client library.
 pub(crate) trait Limits: Sized + Send + Sync + 'static {
     fn open(builder: ResourceBuilder) -> Result<Self, OpenError>;
     fn resource(&self) -> &Resource;
@@ -70,6 +70,16 @@ impl Limits for Gauge {
 
     fn resource(&self) -> &Resource {
         Gauge::resource(self)
+    }
+}
+
+impl Limits for Budget {
+    fn open(builder: ResourceBuilder) -> Result<Budget, OpenError> {
+        builder.budget()
+    }
+
+    fn resource(&self) -> &Resource {
+        Budget::resource(self)
     }
 }
 
@@ -115,7 +125,7 @@ impl<L: Limits> Handle<L> {
     }
 }
 
-/// The base class of rates and gauges.
+/// The base class of rates, gauges and budgets.
 #[pyclass(name = "Resource", subclass, frozen, module = "leaseway._native")]
 pub(crate) struct NativeResource(Arc<dyn AnyHandle>);
 

@@ -10,6 +10,7 @@
 
 mod arguments;
 mod balancer;
+mod budget;
 mod client;
 mod cost;
 mod error;
@@ -28,6 +29,7 @@ mod _native {
     #[pymodule_export]
     use crate::{
         balancer::{NativeBackends, NativeBalanced, NativeBalancer},
+        budget::NativeBudget,
         client::{Health, NativeClient},
         cost::Cost,
         fork::forked,

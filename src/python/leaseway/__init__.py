@@ -17,13 +17,14 @@ from leaseway._native import Cost, Health, Permit, Refusal, Reservation, Reserva
 from leaseway.balancer import Balanced, Balancer, Pick
 from leaseway.client import Client, Options
 from leaseway.errors import BuildError, Closed, DebtExceeded, Forked, LeasewayError, NotReady, OpenError, Timeout
-from leaseway.limiters import Gauge, Limits, Rate
+from leaseway.limiters import Budget, Gauge, Limits, Rate
 
 os.register_at_fork(after_in_child=_native._forked)
 
 __all__ = [
     "Balanced",
     "Balancer",
+    "Budget",
     "BuildError",
     "Client",
     "Closed",

@@ -12,7 +12,7 @@ from weakref import WeakSet
 from leaseway import _native
 from leaseway.awaitable import finish
 from leaseway.errors import BuildError, LeasewayError
-from leaseway.limiters import Gauge, Limits, Rate
+from leaseway.limiters import Budget, Gauge, Limits, Rate
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -138,6 +138,10 @@ class Client(_native.Client):
     ) -> Gauge:
         """Opens a resource as a gauge: permits in use at the same time. Other arguments are as for `rate`."""
         return Gauge(self, resource, wants=wants, priority=priority, mode=mode)
+
+    def budget(self, resource: str) -> Budget:
+        """Opens a resource of kind BUDGET: an amount that may be spent in each period. All handles share one allowance."""
+        return Budget(self, resource)
 
     def limits(self, *costs: _native.Cost) -> Limits:
         """Several limits of which an operation needs permits at the same time: all of them, or none.

@@ -1,4 +1,4 @@
-"""Limiters: rates, gauges, and several of them at once."""
+"""Limiters: rates, gauges, several of them at once, and budgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Limiter:
-    """Methods that rates and gauges share, in addition to those of the native `Resource`."""
+    """Methods that rates, gauges and budgets share, in addition to those of the native `Resource`."""
 
     __slots__ = ()
 
@@ -175,6 +175,37 @@ class Gauge(Limiter, _native.Gauge):
     ) -> None:
         """Returns a permit."""
         self._entered.pop().release()
+
+
+class Budget(Limiter, _native.Budget):
+    """An amount that may be spent in each period, and never more: see `Client.budget`.
+
+    The client gets allowances in advance, so most calls do not wait. What was spent cannot be returned. A spend that times
+    out spends nothing; one that an event loop cancels may have spent its amount.
+
+        tokens = client.budget("team-a/tokens")
+        tokens.spend(1200)                          # waits for an allowance, if need be until the next period
+        await tokens.spend_async(1200, timeout=5)
+        if tokens.try_spend(1200): ...              # only if the allowance covers it now
+
+        @tokens.limit(n=1200)                       # each call spends 1200 first
+        def ask(question): ...
+    """
+
+    async def spend_async(self, amount: float, timeout: Optional[float] = None) -> None:
+        """`spend` for event loops."""
+        await finish(self._spend(amount), timeout, self.id)
+
+    def _hold(self, n: int, timeout: Optional[float]) -> AbstractContextManager[None]:
+        self.spend(n, timeout)
+        return nullcontext()
+
+    def _hold_async(self, n: int, timeout: Optional[float]) -> AwaitableContext[nullcontext[None]]:
+        async def spent() -> nullcontext[None]:
+            await self.spend_async(n, timeout)
+            return nullcontext()
+
+        return AwaitableContext(spent())
 
 
 class Limits(_native.Limits):
