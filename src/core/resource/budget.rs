@@ -336,8 +336,9 @@ impl Resource {
         let need = budget.needs.get(&slot).copied().unwrap_or(UNIT);
         let most = Amount::clamped(left.get() * share).max(need.max(UNIT)).min(left.floor());
         let slice = most.min(wants.ceil());
-        // Whole units, so that no fractions are stranded.
-        let slice = if slice >= UNIT { slice.floor() } else { slice };
+        // Whole units, so that no fractions are stranded, unless a caller waits for more.
+        let whole = slice.floor();
+        let slice = if whole >= need { whole } else { slice };
         let mut due = Sum::from(spent);
         due += slice;
         due.floor()

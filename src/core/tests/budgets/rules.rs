@@ -94,8 +94,8 @@ fn a_slice_is_at_most_a_share_of_what_is_left_but_covers_a_waiting_call() {
     let mut desk = Desk::new(1000.0, PeriodLength::Day);
     let mut a = spender("a", 1, 900.0);
     assert_eq!(desk.serve(&mut a).capacity.get(), 50.0);
-    let mut b = Spender { need: 400.0, ..spender("b", 2, 900.0) };
-    assert_eq!(desk.serve(&mut b).capacity.get(), 400.0);
+    let mut b = Spender { need: 400.5, ..spender("b", 2, 900.0) };
+    assert_eq!(desk.serve(&mut b).capacity.get(), 400.5);
 }
 
 #[test]
