@@ -4,6 +4,7 @@
 //! [operations](operation::Operation). [`leases`] belong to the callers, whose requests the gateway forwards to the
 //! cluster. [`permits`] and [`reservations`] are taken from leases that the gateway holds.
 
+mod budgets;
 mod cluster;
 mod fields;
 #[cfg(feature = "fuzzing")]
@@ -131,6 +132,7 @@ impl HttpGateway {
             Operation::Acquire => permits::acquire(self, &caller, &parameter, &fields).await,
             Operation::AcquireAll => permits::acquire_all(self, &caller, &fields).await,
             Operation::Charge => permits::charge(self, &caller, &parameter, &fields).await,
+            Operation::Spend => budgets::spend(self, &caller, &parameter, &fields).await,
             Operation::Standing => permits::standing(self, &caller, &parameter),
             Operation::Reserve => reservations::reserve(self, &caller, &parameter, &fields).await,
             Operation::ReserveAll => reservations::reserve_all(self, &caller, &fields).await,

@@ -7,6 +7,7 @@
 //! The number of resources is bounded, in total and by a share for each caller. Requests beyond the share are
 //! answered as if there were no lease.
 
+mod budgets;
 pub(crate) mod caller_shares;
 mod entry;
 mod reach;
@@ -30,8 +31,8 @@ use smallvec::SmallVec;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 pub(crate) use self::caller_shares::{CallerShares, SharePermit};
-pub use self::entry::LeaseEntry;
-use self::shards::Shards;
+pub use self::{budgets::BudgetEntry, entry::LeaseEntry};
+use self::{budgets::Budgets, shards::Shards};
 
 /// How often idle resources are released.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -84,6 +85,7 @@ pub struct LeaseTable {
     client: Client,
     options: LeaseTableOptions,
     table: Shards,
+    budgets: Budgets,
     caller_shares: CallerShares,
     /// The number of sweeps so far, which serves as a clock for idle times.
     sweeps: Arc<AtomicU32>,
@@ -163,6 +165,7 @@ impl LeaseTable {
         let lease_table = Arc::new(LeaseTable {
             client: builder.build()?,
             table: Shards::new(),
+            budgets: Budgets::default(),
             caller_shares: CallerShares::new(options.most_resources, options.share),
             sweeps: Arc::default(),
             pressed: Mutex::default(),
@@ -209,10 +212,7 @@ impl LeaseTable {
         if let Some(entry) = self.find(id) {
             return Ok(entry);
         }
-        let permit = self
-            .caller_shares
-            .admit(caller)
-            .inspect_err(|_| counter!("leaseway_gateway_resources_refused_total").increment(1))?;
+        let permit = self.admit(caller)?;
         let matches = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(id));
         let window = Window { slides: window.slides && !matches(&self.options.saving), ..window };
         let rate = self.client.resource(id).window(window).rate()?;
@@ -222,6 +222,19 @@ impl LeaseTable {
         counter!("leaseway_gateway_resources_opened_total").increment(1);
         // If a concurrent request has inserted an entry, this handle is dropped. The other one keeps the lease.
         Ok(self.table.insert(Arc::new(entry)))
+    }
+
+    /// Finds or opens a budget. A newly opened one counts toward the share of `caller`.
+    pub fn open_budget(&self, id: &str, caller: Principal) -> Result<Arc<BudgetEntry>, NotOpened> {
+        self.budgets.get_or_open(id, self.sweeps.load(Ordering::Relaxed), || {
+            let permit = self.admit(caller)?;
+            Ok((self.client.budget(id)?, permit))
+        })
+    }
+
+    fn admit(&self, caller: Principal) -> Result<SharePermit, NotOpened> {
+        let admitted = self.caller_shares.admit(caller);
+        admitted.inspect_err(|_| counter!("leaseway_gateway_resources_refused_total").increment(1))
     }
 
     /// Takes the permits of all claims, or of none, and does not wait. `claims[i]` is of `entries[i]`. A request that is
@@ -303,6 +316,7 @@ impl LeaseTable {
     pub async fn close(&self) {
         self.hand_over().await;
         self.table.clear();
+        self.budgets.clear();
         if timeout(CLOSE_TIMEOUT, self.client.close()).await.is_err() {
             tracing::warn!("could not release all leases in time; the others will expire");
         }
@@ -323,6 +337,7 @@ impl LeaseTable {
         for entry in self.table.select(|entry| entry.has_fallen(now)) {
             entry.estimate_wants();
         }
+        self.budgets.release_idle(now, idle);
         let released = self.table.remove_where(|entry| entry.is_idle(now, idle, is_tight));
         counter!("leaseway_gateway_resources_released_total").increment(released.len() as u64);
         if now.is_multiple_of(LOG_SWEEPS) {

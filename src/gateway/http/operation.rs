@@ -30,6 +30,7 @@ pub(super) enum Operation {
     ReserveAll,
     Settle,
     SettleAll,
+    Spend,
     Standing,
 }
 
@@ -124,6 +125,12 @@ const SETTLE_ALL: &[Field] = &[Field::required(
     "The use of each limit, in the order of the reservation.",
 )];
 
+const SPEND: &[Field] = &[
+    Field::required("amount", FieldKind::Amount, "The amount; all of it or nothing is spent."),
+    // By default long enough for an answer of the cluster.
+    WAIT.or(1.0),
+];
+
 const LEASE: &[Member] = &[
     member("client", MemberKind::Text, "The client."),
     member("resource", MemberKind::Text, "The resource."),
@@ -161,6 +168,13 @@ const SETTLED: &[Member] = &[
     member("used", MemberKind::Whole, "Number of permits that were used."),
     member("debt", MemberKind::Number, "Debt in permits. Requests are denied until it is repaid."),
 ];
+const SPENT: &[Member] = &[
+    member("resource", MemberKind::Text, "The budget."),
+    member("amount", MemberKind::Number, "The amount spent."),
+    member("left", MemberKind::Number, "What this gateway may spend now without asking the cluster."),
+    member("period_start", MemberKind::NumberOrNull, "Start of the period in Unix seconds; null: it is spent once."),
+    member("period_end", MemberKind::NumberOrNull, "End of the period in Unix seconds; null: it is spent once."),
+];
 const ALL_RESERVED: &[Member] = &[
     member("reservation", MemberKind::Text, "Identifies the reservation when it is settled."),
     member("limits", MemberKind::List(TAKEN), "The limits, in the order of the request."),
@@ -186,10 +200,10 @@ const STANDING: &[Member] = &[
 const READ: [ProblemKind; 4] = [ProblemKind::BadValue, ProblemKind::Slow, ProblemKind::TooLarge, ProblemKind::NotJson];
 const CALL: [ProblemKind; 3] = [ProblemKind::Unauthenticated, ProblemKind::Denied, ProblemKind::Closing];
 const OF_LEASES: &[ProblemKind] = &[ProblemKind::TooSoon, ProblemKind::BadCluster];
-const OF_PERMITS: &[ProblemKind] = &[ProblemKind::OverLimit];
+const OF_PERMITS: &[ProblemKind] = &[ProblemKind::Conflict, ProblemKind::OverLimit];
 
 impl Operation {
-    pub(super) const ALL: [Operation; 11] = [
+    pub(super) const ALL: [Operation; 12] = [
         Operation::GetLease,
         Operation::KeepLease,
         Operation::ReleaseLease,
@@ -200,6 +214,7 @@ impl Operation {
         Operation::ReserveAll,
         Operation::Settle,
         Operation::SettleAll,
+        Operation::Spend,
         Operation::Standing,
     ];
 
@@ -216,6 +231,7 @@ impl Operation {
             Operation::ReserveAll => "reserve_all",
             Operation::Settle => "settle",
             Operation::SettleAll => "settle_all",
+            Operation::Spend => "spend",
             Operation::Standing => "standing",
         }
     }
@@ -232,6 +248,7 @@ impl Operation {
             Operation::ReserveAll => "Reserve permits of several limits, or none",
             Operation::Settle => "Settle a reservation",
             Operation::SettleAll => "Settle a reservation of several limits",
+            Operation::Spend => "Spend an amount of a budget",
             Operation::Standing => "Show a resource",
         }
     }
@@ -246,6 +263,7 @@ impl Operation {
             Operation::ReserveAll => "/v1/reserve",
             Operation::Settle => "/v1/reservations/{reservation}/settle",
             Operation::SettleAll => "/v1/reservations/{reservation}/settle_all",
+            Operation::Spend => "/v1/resources/{resource}/spend",
             Operation::Standing => "/v1/resources/{resource}",
         }
     }
@@ -275,6 +293,7 @@ impl Operation {
             Operation::ReserveAll => RESERVE_ALL,
             Operation::Settle => SETTLE,
             Operation::SettleAll => SETTLE_ALL,
+            Operation::Spend => SPEND,
             Operation::ReleaseLease | Operation::Standing => &[],
         }
     }
@@ -295,6 +314,7 @@ impl Operation {
             Operation::ReserveAll => (201, ALL_RESERVED),
             Operation::Settle => (200, SETTLED),
             Operation::SettleAll => (200, ALL_SETTLED),
+            Operation::Spend => (200, SPENT),
             Operation::Standing => (200, STANDING),
         }
     }
@@ -303,11 +323,15 @@ impl Operation {
     pub(super) fn problems(self) -> Vec<ProblemKind> {
         let own = match self {
             Operation::GetLease | Operation::KeepLease | Operation::ReleaseLease => OF_LEASES,
-            Operation::Acquire | Operation::AcquireAll | Operation::Reserve | Operation::ReserveAll => OF_PERMITS,
-            // The error if the charge exceeds the maximum debt.
-            Operation::Charge => OF_PERMITS,
+            Operation::Acquire
+            | Operation::AcquireAll
+            // The charge may exceed the maximum debt.
+            | Operation::Charge
+            | Operation::Reserve
+            | Operation::ReserveAll
+            | Operation::Spend => OF_PERMITS,
             Operation::Settle | Operation::SettleAll => {
-                &[ProblemKind::NotFound, ProblemKind::OtherReservation, ProblemKind::OverLimit]
+                &[ProblemKind::NotFound, ProblemKind::Conflict, ProblemKind::OverLimit]
             }
             Operation::Standing => &[ProblemKind::NotFound],
         };

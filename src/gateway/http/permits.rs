@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use axum::http::{HeaderMap, StatusCode};
 use leaseway_client::{
-    Basis, Reservation, Window,
+    Basis, OpenError, Reservation, Window,
     limiter::{AnyLimiter, Claim, Closed, DebtExceeded, JointLimiter, JointReservation, TryError, joint},
 };
 use leaseway_core::{
@@ -20,7 +20,7 @@ use super::{
     fields::Fields,
     pages::basis,
     problem::{Problem, ProblemKind},
-    rate_limit_fields::{self, Budget},
+    rate_limit_fields::{self, Quota},
 };
 use crate::lease_table::{LeaseEntry, NotOpened};
 
@@ -235,7 +235,7 @@ async fn reserve_limited(
 }
 
 /// The RateLimit fields of several limits, each once.
-fn quotas<'w>(wanted: &[&'w Wanted], quota: impl Fn(&'w Wanted) -> Budget) -> HeaderMap {
+fn quotas<'w>(wanted: &[&'w Wanted], quota: impl Fn(&'w Wanted) -> Quota) -> HeaderMap {
     let mut named = BTreeSet::new();
     let distinct = wanted.iter().filter(|wanted| named.insert(wanted.entry.id()));
     rate_limit_fields::fields_of_all(distinct.map(|wanted| (wanted.entry.id(), quota(wanted))))
@@ -259,7 +259,7 @@ fn over_limits(limited: &[&Wanted], claims: &[Claim]) -> Problem {
             .zip(claims)
             .find(|(one, claim)| one.entry.id() == wanted.entry.id() && claim.outcome.is_err());
         let more_in = refused.map(|(wanted, claim)| until(wanted, claim.outcome));
-        Budget { more_in, ..quota(&wanted.entry) }
+        Quota { more_in, ..quota(&wanted.entry) }
     });
     let problem = Problem::new(ProblemKind::OverLimit, shortage(entry, *permits, needed));
     problem.beyond(&names.into_iter().collect::<Vec<_>>(), headers).retry_after(needed)
@@ -353,17 +353,20 @@ async fn first_lease(gateway: &HttpGateway, entry: &LeaseEntry, deadline: Instan
     Err(Problem::new(ProblemKind::NoLease, why).retry_after(WHILE_UNKNOWN))
 }
 
-fn not_opened(why: &NotOpened) -> Problem {
+pub(super) fn not_opened(why: &NotOpened) -> Problem {
     let told = Problem::new(ProblemKind::NoRoom, why.to_string());
     match why {
         NotOpened::TooMany(_) | NotOpened::OfCaller(_) | NotOpened::OfEnvoy(_) => {
             told.in_word("too_many_resources").retry_after(WHILE_UNKNOWN)
         }
+        NotOpened::Refused(error @ OpenError::OtherKind { .. }) => {
+            Problem::new(ProblemKind::Conflict, error.to_string()).in_word("other_kind")
+        }
         NotOpened::Refused(_) => closing(),
     }
 }
 
-fn patience_of(fields: &Fields) -> Duration {
+pub(super) fn patience_of(fields: &Fields) -> Duration {
     Duration::from_secs_f64(fields.number_if_known("wait").unwrap_or_default())
 }
 
@@ -420,7 +423,7 @@ fn needed(entry: &LeaseEntry, permits: u32) -> Duration {
 }
 
 /// `None` after the timeout. Fails if the gateway stops meanwhile.
-async fn wait_for<T>(
+pub(super) async fn wait_for<T>(
     gateway: &HttpGateway,
     wait: Duration,
     permits: impl Future<Output = T>,
@@ -435,7 +438,7 @@ async fn wait_for<T>(
 fn over_limit(entry: &LeaseEntry, permits: u32) -> Problem {
     let resource = entry.id();
     let needed = needed(entry, permits).max(Duration::from_millis(1));
-    let quota = Budget { more_in: Some(needed), ..quota(entry) };
+    let quota = Quota { more_in: Some(needed), ..quota(entry) };
     let problem = Problem::new(ProblemKind::OverLimit, shortage(entry, permits, needed));
     problem.beyond(&[resource], rate_limit_fields::fields(resource, quota)).retry_after(needed)
 }
@@ -451,9 +454,9 @@ fn shortage(entry: &LeaseEntry, permits: u32, needed: Duration) -> String {
     }
 }
 
-pub(super) fn quota(entry: &LeaseEntry) -> Budget {
+pub(super) fn quota(entry: &LeaseEntry) -> Quota {
     let standing = entry.standing();
-    Budget {
+    Quota {
         per_second: standing.capacity.get(),
         window: entry.window(),
         remaining: standing.available.floor().max(0.0),

@@ -27,8 +27,8 @@ pub(super) enum ProblemKind {
     ForeignPage,
     NotFound,
     NoSuchReservation,
-    /// A reservation of several limits was settled as one of a single limit, or the reverse.
-    OtherReservation,
+    /// A reservation of several limits was settled as one of a single limit, or a resource was used as another kind.
+    Conflict,
     NoSuchMethod,
     Slow,
     TooLarge,
@@ -56,7 +56,7 @@ impl ProblemKind {
             ProblemKind::ForeignPage => (403, "foreign_page", "Requests from web pages are not served"),
             ProblemKind::NotFound => (404, "not_found", "Not found"),
             ProblemKind::NoSuchReservation => (404, "no_such_reservation", "Unknown reservation"),
-            ProblemKind::OtherReservation => (409, "other_reservation", "Reservation with other limits"),
+            ProblemKind::Conflict => (409, "conflict", "Conflict with an earlier request"),
             ProblemKind::NoSuchMethod => (405, "no_such_method", "Method not allowed"),
             ProblemKind::Slow => (408, "slow", "Request timeout"),
             ProblemKind::TooLarge => (413, "too_large", "Request too large"),

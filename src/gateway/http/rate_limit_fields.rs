@@ -18,7 +18,7 @@ const LONGEST_WINDOW: f64 = 31_536_000.0;
 
 /// The permits of a resource at this gateway.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Budget {
+pub(super) struct Quota {
     /// Permits per second. Infinite: no limit, and no header fields.
     pub(super) per_second: f64,
     /// How long unused permits are saved.
@@ -29,12 +29,12 @@ pub(super) struct Budget {
     pub(super) more_in: Option<Duration>,
 }
 
-pub(super) fn fields(resource: &str, quota: Budget) -> HeaderMap {
+pub(super) fn fields(resource: &str, quota: Quota) -> HeaderMap {
     fields_of_all([(resource, quota)])
 }
 
 /// The fields of several resources. Each is a list of all of them.
-pub(super) fn fields_of_all<'r>(quotas: impl IntoIterator<Item = (&'r str, Budget)>) -> HeaderMap {
+pub(super) fn fields_of_all<'r>(quotas: impl IntoIterator<Item = (&'r str, Quota)>) -> HeaderMap {
     let limited = quotas.into_iter().filter(|(_, quota)| quota.per_second.is_finite());
     let (policies, limits): (Vec<_>, Vec<_>) = limited.map(|(resource, quota)| members(resource, quota)).unzip();
     let mut headers = HeaderMap::new();
@@ -49,8 +49,8 @@ pub(super) fn fields_of_all<'r>(quotas: impl IntoIterator<Item = (&'r str, Budge
 }
 
 /// The policy and the rest of a quota.
-fn members(resource: &str, quota: Budget) -> (String, String) {
-    let Budget { per_second, window, remaining, more_in } = quota;
+fn members(resource: &str, quota: Quota) -> (String, String) {
+    let Quota { per_second, window, remaining, more_in } = quota;
     let (permits, window) = policy(per_second, window.as_secs().max(1));
     let name = quoted(resource);
     let remaining = whole(remaining);
@@ -106,7 +106,7 @@ mod tests {
         more_in: Option<u64>,
     ) -> (String, String) {
         let (more_in, window) = (more_in.map(Duration::from_millis), Duration::from_secs(secs));
-        let headers = fields(resource, Budget { per_second, window, remaining, more_in });
+        let headers = fields(resource, Quota { per_second, window, remaining, more_in });
         let text = |name| headers.get(name).map_or("", |value: &HeaderValue| value.to_str().expect("ASCII")).to_owned();
         (text(&POLICY), text(&LIMIT))
     }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn several_resources_are_a_list_without_those_that_have_no_limit() {
-        let budget = |per_second| Budget { per_second, window: Duration::from_secs(1), remaining: 2.0, more_in: None };
+        let budget = |per_second| Quota { per_second, window: Duration::from_secs(1), remaining: 2.0, more_in: None };
         let headers = fields_of_all([("a", budget(5.0)), ("b", budget(f64::INFINITY)), ("c", budget(7.0))]);
         assert_eq!(headers[POLICY], "\"a\";q=5;w=1, \"c\";q=7;w=1");
         assert_eq!(headers[LIMIT], "\"a\";r=2;t=1, \"c\";r=2;t=1");

@@ -267,7 +267,7 @@ fn unknown() -> Problem {
 }
 
 fn of_other_kind(why: &str) -> Problem {
-    Problem::of_field(ProblemKind::OtherReservation, "reservation", why)
+    Problem::of_field(ProblemKind::Conflict, "reservation", why).in_word("other_reservation")
 }
 
 /// The reservation of this name, and its resources, if the caller may settle it.

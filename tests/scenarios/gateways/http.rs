@@ -73,6 +73,36 @@ fn acquire_beyond_the_limit_returns_429_with_ratelimit_headers() {
 }
 
 #[test]
+fn two_gateways_spend_a_budget_and_no_more() {
+    let template = "- identifier_glob: \"tokens\"\n  capacity: 300\n  algorithm: {kind: BUDGET, refresh_interval: 1, \
+                    learning_mode_duration: 0, parameters: {period: day}}\n";
+    let rates = config::text(&[Template::fair("*", 100.0)]).replacen("resources:\n", "", 1);
+    let server = Server::with_config(&ConfigFile::new(&format!("resources:\n{template}{rates}")));
+    let gateways = [(); 2].map(|()| Gateway::for_http(&server.grpc().to_string(), &[]));
+    let spend = |gateway: &Gateway, amount: f64| {
+        gateway.ask("POST", "/v1/resources/tokens/spend", &json!({ "amount": amount, "wait": 5 }))
+    };
+    let mut spent = 0.0;
+    for amount in [2.5, 7.5].into_iter().cycle() {
+        let passed = gateways.iter().filter(|gateway| spend(gateway, amount).status == 200).count();
+        spent += passed as f64 * amount;
+        if passed < 2 {
+            break;
+        }
+    }
+    assert!(spent > 150.0 && spent <= 300.0, "{spent}");
+    let refused = gateways[0].ask("POST", "/v1/resources/tokens/spend", &json!({ "amount": 301, "wait": 0 }));
+    assert_eq!((refused.status, refused.problem().0), (429, "not_covered".to_owned()), "{refused:?}");
+    let nothing = spend(&gateways[0], 0.0).json();
+    let seconds = |name: &str| nothing[name].as_i64().unwrap();
+    assert_eq!(seconds("period_end") - seconds("period_start"), 86_400, "{nothing}");
+    let rate = gateways[0].ask("POST", "/v1/resources/tokens/acquire", &json!({}));
+    assert_eq!((rate.status, rate.problem().0), (409, "other_kind".to_owned()), "{rate:?}");
+    let none = gateways[0].ask("POST", "/v1/resources/other/spend", &json!({ "amount": 1 }));
+    assert_eq!((none.status, none.problem().0), (429, "not_covered".to_owned()), "{none:?}");
+}
+
+#[test]
 fn several_limits_are_reserved_together_and_settled_by_limit() {
     let templates = [Template::fair("small", 4.0), Template::fair("*", 0.1)];
     let server = Server::with_config(&ConfigFile::new(&config::text(&templates)));
