@@ -12,10 +12,7 @@ import { leasesOf, poolOf, refusalOf } from "../src/protocol/wire.js";
 
 const protos = loadSync(
   ["doorman.proto", "push.proto"].map((name) => join(process.cwd(), "../../proto", name)),
-  {
-    longs: String,
-    arrays: true,
-  },
+  { longs: String },
 );
 
 /** The same message in plain values: 64-bit integers as text, absent fields left out. */
