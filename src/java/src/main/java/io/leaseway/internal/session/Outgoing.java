@@ -3,7 +3,8 @@ package io.leaseway.internal.session;
 import java.util.List;
 
 /**
- * A request to send: for capacity, a release, or a message on a stream of renewals. The other lists are empty.
+ * A request to send: for capacity, a release, or a message on a stream of renewals. Lists of other kinds are
+ * empty.
  *
  * @param number identifies the request when its outcome is reported
  * @param target the server, as HOST:PORT
