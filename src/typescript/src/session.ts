@@ -527,8 +527,11 @@ export class Session {
     for (const { index, given } of reply.granted) {
       const id = open.ids[index];
       if (id === undefined) continue;
+      const before = this.lease(now, id)?.capacity ?? 0;
+      // After a cut, more may be in use than the lease allows. A renewal cannot say so.
+      const isCut = finiteCapacity(given.wire.capacity) < before;
       const isTaken = this.storeLease(now, inFlight.sent, { ...given, id });
-      this.noteAnswer(id, isTaken && given.token !== undefined);
+      this.noteAnswer(id, isTaken && given.token !== undefined && !isCut);
       answered.push(id);
     }
     for (const index of reply.leftOut) {

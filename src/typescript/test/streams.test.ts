@@ -104,6 +104,16 @@ describe("a stream of renewals", () => {
     assert.equal(sends(message(session, 5_500)[1]), "0:r:1 2:t:4 1+1");
   });
 
+  it("states a cut lease although the demand is the same", () => {
+    const session = streaming("r", "s");
+    const cut = (token: number) => reply({ granted: [{ index: 0, given: given(4, token) }] });
+    session.streamAnswered(5_040, message(session, 5_000)[0], cut(9));
+    const [number, confirmation] = message(session, 5_140);
+    assert.equal(sends(confirmation), "0:r:9");
+    session.streamAnswered(5_150, number, cut(10));
+    assert.equal(sends(message(session, 10_000)[1]), "0+2");
+  });
+
   it("leaves out what was left out, and states it again", () => {
     const session = streaming("r", "s");
     session.streamAnswered(5_040, message(session, 5_000)[0], reply({ leftOut: [1, 7] }));

@@ -10,9 +10,9 @@ import (
 //
 // Each resource gets an index on the stream with the message that states it first. It is renewable while the client has
 // the lease of the last answer and its demand is the one that was stated last; a later message names its index only. A
-// resource is stated again if its demand has changed, if it was left out of an answer, or if its last answer did not
-// count, as one that came after the end of the lease that the message named. So a renewal always stands for a request that
-// names the newest lease.
+// resource is stated again if its demand has changed, if its lease was cut, if it was left out of an answer, or if its last
+// answer did not count, as one that came after the end of the lease that the message named. So a renewal always stands for
+// a request that names the newest lease, with nothing in use beyond it.
 //
 // Messages are requests like others: one is in flight at a time. If its answer does not come, the stream is given up, and
 // everything is stated on another, or by GetCapacity if the server or a proxy does not pass streams.
@@ -76,7 +76,7 @@ type place struct {
 	// stream is 0 if it was not stated on a stream.
 	stream uint64
 	index  uint32
-	// isKnown is set if the last answer for it was taken.
+	// isKnown is set if the last answer for it was taken, and did not cut its lease.
 	isKnown bool
 }
 
@@ -225,8 +225,11 @@ func (s *Session) StreamAnswered(now time.Duration, number uint64, reply *Stream
 			continue
 		}
 		grant.Given.ID = open.ids[grant.Index]
+		before := s.Lease(now, grant.Given.ID)
+		// After a cut, more may be in use than the lease allows. A renewal cannot say so.
+		isCut := before != nil && granted(grant.Given.Wire.Capacity) < before.Capacity
 		isTaken := s.storeLease(now, flight.sent, &grant.Given) && grant.Given.Token != 0
-		s.noteAnswer(grant.Given.ID, isTaken)
+		s.noteAnswer(grant.Given.ID, isTaken && !isCut)
 	}
 	for _, index := range reply.LeftOut {
 		if int(index) < len(open.ids) {

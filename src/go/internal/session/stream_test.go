@@ -115,6 +115,15 @@ func TestWhatIsOutstandingOrUsedIsStated(t *testing.T) {
 	s.sends(s.message(5_000*ms), []string{"0:r:1", "2:t:3"}, IndexRange{1, 1})
 }
 
+func TestACutLeaseIsStatedAlthoughTheDemandIsTheSame(t *testing.T) {
+	s := streaming(t, "r", "s")
+	s.streamAnswer(5_040*ms, s.message(5_000*ms), &StreamReply{Granted: []StreamGrant{{0, given("", 4, 9)}}})
+	confirmation := s.message(5_140 * ms)
+	s.sends(confirmation, []string{"0:r:9"})
+	s.streamAnswer(5_150*ms, confirmation, &StreamReply{Granted: []StreamGrant{{0, given("", 4, 10)}}})
+	s.sends(s.message(10_000*ms), nil, IndexRange{0, 2})
+}
+
 func TestWhatWasLeftOutKeepsItsLeaseAndIsStatedAgain(t *testing.T) {
 	s := streaming(t, "r", "s")
 	s.streamAnswer(5_040*ms, s.message(5_000*ms), &StreamReply{LeftOut: []uint32{1, 7}})

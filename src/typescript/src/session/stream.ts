@@ -4,8 +4,9 @@
  *
  * Each resource gets an index on the stream with the message that states it first. It is renewable while the client has
  * the lease of the last answer and its demand is the one that was stated last; a later message names its index only. A
- * resource is stated again if its demand has changed, if it was left out of an answer, or if its last answer did not
- * count. So a renewal always stands for a request that names the newest lease.
+ * resource is stated again if its demand has changed, if its lease was cut, if it was left out of an answer, or if its
+ * last answer did not count. So a renewal always stands for a request that names the newest lease, with nothing in use
+ * beyond it.
  *
  * Messages are requests like others: one is in flight at a time. If its answer does not come, the stream is given up, and
  * everything is stated on another, or by GetCapacity if the server or a proxy does not pass streams.
@@ -54,7 +55,7 @@ export interface StreamReply {
 export interface Place {
   readonly stream: number;
   readonly index: number;
-  /** Whether the last answer for it was taken. */
+  /** Whether the last answer for it was taken, and did not cut its lease. */
   isKnown: boolean;
 }
 

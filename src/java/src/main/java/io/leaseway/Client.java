@@ -11,6 +11,7 @@ import io.leaseway.internal.session.Usage;
 import io.leaseway.internal.session.Wants;
 import io.leaseway.internal.transport.Answer;
 import io.leaseway.internal.transport.Clock;
+import io.leaseway.internal.transport.Conn;
 import java.lang.System.Logger.Level;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
@@ -42,6 +43,9 @@ import java.util.function.Consumer;
 public final class Client implements AutoCloseable {
     /** The bound of servers. */
     static final int RESOURCES_PER_REQUEST = 1000;
+
+    /** With fewer resources a request for all of them is short. */
+    private static final int MIN_STREAMED = 100;
 
     /** The minimum time between estimates of demand that are due to waiting callers. */
     static final long MIN_ESTIMATE_INTERVAL = 100 * Times.MILLISECOND;
@@ -492,6 +496,16 @@ public final class Client implements AutoCloseable {
         }
     }
 
+    /** Returns the number of the stream on which leases are renewed at present, or 0. For tests. */
+    long renewalStream() {
+        lock.lock();
+        try {
+            return session.stream();
+        } finally {
+            lock.unlock();
+        }
+    }
+
     /** Updates the demand for a resource. The lock must be held. */
     private void want(long now, Opened resource) {
         Wants wants = resource.wants(now);
@@ -679,10 +693,14 @@ public final class Client implements AutoCloseable {
         }
     }
 
-    void learn(List<String> peers) {
+    /** Learns the peers of a server, if it has any, and whether it accepts streams of renewals. */
+    void discovered(String server, Conn.Discovered discovered) {
         lock.lock();
         try {
-            session.learn(peers);
+            if (!discovered.peers().isEmpty()) {
+                session.learn(discovered.peers());
+            }
+            session.offerStream(server, discovered.renewsByStream() ? MIN_STREAMED : 0);
         } finally {
             lock.unlock();
         }

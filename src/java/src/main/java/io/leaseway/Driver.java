@@ -3,6 +3,8 @@ package io.leaseway;
 import io.leaseway.Client.Step;
 import io.leaseway.internal.session.Ask;
 import io.leaseway.internal.session.Outgoing;
+import io.leaseway.internal.session.Session;
+import io.leaseway.internal.session.StreamRequest;
 import io.leaseway.internal.session.Times;
 import io.leaseway.internal.session.Usage;
 import io.leaseway.internal.transport.Answer;
@@ -10,6 +12,7 @@ import io.leaseway.internal.transport.Conn;
 import io.leaseway.internal.transport.Dialer;
 import io.leaseway.internal.transport.Explain;
 import io.leaseway.internal.transport.Hints;
+import io.leaseway.internal.transport.Renewals;
 import java.lang.System.Logger.Level;
 import java.util.HashMap;
 import java.util.Map;
@@ -52,6 +55,8 @@ final class Driver implements Runnable {
     private Conn conn;
 
     private Sent sent;
+    /** The stream of renewals, or null. */
+    private Renewals renewals;
     /** The connection whose server was asked for its peers last, and when. */
     private Conn discovered;
 
@@ -63,6 +68,7 @@ final class Driver implements Runnable {
         final long number;
         final String server;
         final boolean asks;
+        final boolean isStream;
         /** The usage that it reported, by resource. */
         final Map<String, Usage> usage = new HashMap<>();
 
@@ -71,8 +77,9 @@ final class Driver implements Runnable {
         Sent(Outgoing outgoing) {
             number = outgoing.number();
             server = outgoing.target();
-            asks = !outgoing.asks().isEmpty();
-            for (Ask ask : outgoing.asks()) {
+            asks = outgoing.releases().isEmpty();
+            isStream = outgoing.stream() != null;
+            for (Ask ask : outgoing.stated()) {
                 if (ask.demand().usage() != null) {
                     usage.put(ask.id(), ask.demand().usage());
                 }
@@ -158,6 +165,7 @@ final class Driver implements Runnable {
     /** Called when the session has ended and no lease is renewed any more. */
     private void end() {
         follow(null);
+        renewOn(null);
         use(null);
         client.driverEnded();
     }
@@ -169,6 +177,14 @@ final class Driver implements Runnable {
         if (before != null && before != next && (hints == null || hints.following() != before)) {
             before.close();
         }
+    }
+
+    /** Makes next the stream of renewals; null if there is none. */
+    private void renewOn(Renewals next) {
+        if (renewals != null && renewals != next) {
+            renewals.close();
+        }
+        renewals = next;
     }
 
     /** Follows the hints of the server behind a connection; null stops. */
@@ -200,8 +216,25 @@ final class Driver implements Runnable {
                 return;
             }
         }
+        if (request.isStream) {
+            renew(request, outgoing.stream());
+            return;
+        }
+        if (request.asks) {
+            // The session has given the stream up.
+            renewOn(null);
+        }
         request.call = conn.send(
                 client.id(), outgoing, deadline, (answer, error) -> events.add(() -> finish(request, answer, error)));
+    }
+
+    /** Sends a message on the stream of renewals, which is opened by the first. */
+    private void renew(Sent request, StreamRequest message) {
+        if (renewals == null || renewals.number() != message.stream()) {
+            renewOn(conn.openRenewals(message.stream()));
+        }
+        request.call = () -> renewOn(null);
+        renewals.renew(client.id(), message, (answer, error) -> events.add(() -> finish(request, answer, error)));
     }
 
     /** Drops the request in flight, which the session has abandoned. */
@@ -220,7 +253,13 @@ final class Driver implements Runnable {
             return;
         }
         sent = null;
-        if (error != null) {
+        if (request.isStream
+                && (error != null || answer.isRedirect() || answer.renewed().isRestart())) {
+            renewOn(null);
+        }
+        if (request.isStream && error != null && Conn.refusesStreams(error)) {
+            streamRefused(request, Explain.refusedStream(request.server, error));
+        } else if (error != null) {
             if (Conn.isBroken(error)) {
                 use(null);
             }
@@ -242,6 +281,11 @@ final class Driver implements Runnable {
         warn(request.server, why);
         // The session has already abandoned a late request, and may have sent another.
         client.report((session, now) -> session.failed(now, request.number), why);
+    }
+
+    private void streamRefused(Sent request, String why) {
+        log.log(Level.DEBUG, () -> why);
+        client.report((session, now) -> session.streamRefused(now, request.number), why);
     }
 
     private void warn(String server, String why) {
@@ -285,13 +329,28 @@ final class Driver implements Runnable {
             why = malformed;
         }
         var isAccepted = new AtomicBoolean();
-        client.report((session, now) -> isAccepted.set(session.answered(now, request.number, answer.given())), why);
+        client.report((session, now) -> isAccepted.set(accept(session, now, request, answer)), why);
         if (isAccepted.get() && request.asks) {
             client.setStates(answer, request.usage);
         }
     }
 
-    /** Asks every new master for the peers of its node, and again now and then. */
+    /** Reports an answer to the session. Returns whether it still counts. */
+    private static boolean accept(Session session, long now, Sent request, Answer answer) {
+        if (!request.isStream) {
+            return session.answered(now, request.number, answer.given());
+        }
+        boolean isAccepted = session.streamAnswered(now, request.number, answer.renewed());
+        if (isAccepted) {
+            answer.nameRenewed(session::streamId);
+        }
+        return isAccepted;
+    }
+
+    /**
+     * Asks every new master for the peers of its node and whether it accepts streams of renewals, and again now and
+     * then.
+     */
     private void discover() {
         long now = System.nanoTime();
         if (discovered == conn && now - discoveredAt < REDISCOVERY_INTERVAL) {
@@ -299,10 +358,7 @@ final class Driver implements Runnable {
         }
         discovered = conn;
         discoveredAt = now;
-        conn.peers(deadline, peers -> {
-            if (!peers.isEmpty()) {
-                client.learn(peers);
-            }
-        });
+        String server = conn.address();
+        conn.discover(deadline, answer -> client.discovered(server, answer));
     }
 }

@@ -18,7 +18,13 @@ import io.grpc.StatusRuntimeException;
 import io.grpc.stub.ClientCalls;
 import io.leaseway.examples.LimitingRequestInterceptor;
 import io.leaseway.internal.transport.Conn;
+import io.leaseway.internal.wire.Entry;
 import io.leaseway.internal.wire.GetCapacityRequest;
+import io.leaseway.internal.wire.Grant;
+import io.leaseway.internal.wire.RenewRequest;
+import io.leaseway.internal.wire.RenewResponse;
+import io.leaseway.internal.wire.ResourceRequest;
+import io.leaseway.internal.wire.ResourceResponse;
 import io.leaseway.internal.wire.WatchRequest;
 import java.io.IOException;
 import java.io.InputStream;
@@ -43,6 +49,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
@@ -499,5 +506,82 @@ class ClientTest {
         waiting.cancel(true);
         channel.shutdownNow();
         eventually("the stream ends", () -> gauge.inUse() == 0);
+    }
+
+    /** Connects to a server that says that it accepts streams, and opens 100 resources. */
+    private Client connectWithStreams(Function<RenewRequest, RenewResponse> renewals) {
+        Client client = connect(4);
+        server.offersStreams = true;
+        server.renewals = renewals;
+        for (int n = 0; n < 100; n++) {
+            client.share("s" + n, 1);
+        }
+        return client;
+    }
+
+    @Test
+    void streamsThatAProxyDoesNotPassAreReplacedByRequests() throws Exception {
+        Client client = connectWithStreams(null);
+        client.ready(Duration.ofSeconds(20));
+        int before = server.asked.get();
+        eventually("refreshes", () -> server.asked.get() >= before + 4);
+        assertTrue(client.health().lastError().contains("refuses a stream of renewals"));
+        assertEquals(0, client.renewalStream());
+        assertEquals(0, client.health().failures());
+        assertEquals(100, server.last.getResourceCount());
+    }
+
+    /** Grants 4 of what is stated, and once 1 instead of the renewal of a resource. */
+    private final class Cutter {
+        private final List<RenewRequest> received = new CopyOnWriteArrayList<>();
+        private final AtomicInteger cut = new AtomicInteger(-1);
+
+        private RenewResponse answer(RenewRequest request) {
+            received.add(request);
+            var response = RenewResponse.newBuilder().setSequence(request.getSequence());
+            for (Entry entry : request.getEntryList()) {
+                response.addGrant(grant(entry.getIndex(), 4));
+            }
+            int index = cut.get();
+            boolean isRenewed = request.getRenewList().stream()
+                    .anyMatch(range -> range.getFirst() <= index && index < range.getFirst() + range.getCount());
+            if (isRenewed && cut.compareAndSet(index, -1)) {
+                response.addGrant(grant(index, 1));
+            }
+            return response.build();
+        }
+
+        private Grant grant(int index, double capacity) {
+            var response = ResourceResponse.newBuilder().setGets(server.lease(capacity, 1000 + received.size()));
+            return Grant.newBuilder().setIndex(index).setResponse(response).build();
+        }
+
+        /** Returns the first entry of a resource in the messages from one on, or null. */
+        private Entry stated(int from, String name) {
+            return received.stream()
+                    .skip(from)
+                    .flatMap(request -> request.getEntryList().stream())
+                    .filter(entry -> entry.getRequest().getResourceId().equals(name))
+                    .findFirst()
+                    .orElse(null);
+        }
+    }
+
+    @Test
+    void theFirstMessageAfterACutReportsWhatIsInUseBeyondTheLease() throws Exception {
+        var cutter = new Cutter();
+        Client client = connectWithStreams(cutter::answer);
+        Gauge gauge = client.gauge("g", options -> options.wants(4));
+        Permit permits = gauge.acquire(4, Duration.ofSeconds(20));
+        eventually("it is on a stream", () -> cutter.stated(0, "g") != null);
+        int before = cutter.received.size();
+        cutter.cut.set(cutter.stated(0, "g").getIndex());
+        eventually("the lease is cut", () -> gauge.capacity() == 1);
+        eventually("the cut is confirmed", () -> cutter.stated(before, "g") != null);
+        ResourceRequest confirmation = cutter.stated(before, "g").getRequest();
+        assertEquals(1, confirmation.getHas().getCapacity());
+        assertEquals(3, confirmation.getOutstanding());
+        permits.close();
+        assertEquals(0, client.stats().requestErrors());
     }
 }

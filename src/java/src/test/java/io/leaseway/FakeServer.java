@@ -4,21 +4,28 @@ import io.grpc.Grpc;
 import io.grpc.InsecureServerCredentials;
 import io.grpc.Server;
 import io.grpc.ServerServiceDefinition;
+import io.grpc.Status;
 import io.grpc.stub.ServerCalls;
 import io.grpc.stub.StreamObserver;
 import io.leaseway.internal.transport.Conn;
+import io.leaseway.internal.wire.DiscoveryRequest;
+import io.leaseway.internal.wire.DiscoveryResponse;
 import io.leaseway.internal.wire.GetCapacityRequest;
 import io.leaseway.internal.wire.GetCapacityResponse;
 import io.leaseway.internal.wire.Hint;
 import io.leaseway.internal.wire.Lease;
 import io.leaseway.internal.wire.ReleaseCapacityRequest;
 import io.leaseway.internal.wire.ReleaseCapacityResponse;
+import io.leaseway.internal.wire.RenewRequest;
+import io.leaseway.internal.wire.RenewResponse;
 import io.leaseway.internal.wire.ResourceRequest;
 import io.leaseway.internal.wire.ResourceResponse;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
 
 /** A server that grants a capacity to everybody, and answers as it is told. */
 final class FakeServer implements AutoCloseable {
@@ -30,6 +37,12 @@ final class FakeServer implements AutoCloseable {
     /** The last request for capacity. */
     volatile GetCapacityRequest last;
 
+    final AtomicInteger asked = new AtomicInteger();
+    /** It says that it accepts streams of renewals. */
+    volatile boolean offersStreams;
+    /** Answers messages of streams. If it is null, a proxy does not pass streams. */
+    volatile Function<RenewRequest, RenewResponse> renewals;
+
     final List<String> released = new CopyOnWriteArrayList<>();
     private final Server server;
     private long token;
@@ -39,6 +52,10 @@ final class FakeServer implements AutoCloseable {
         var service = ServerServiceDefinition.builder("doorman.Capacity")
                 .addMethod(Conn.GET_CAPACITY, ServerCalls.asyncUnaryCall(this::getCapacity))
                 .addMethod(Conn.RELEASE_CAPACITY, ServerCalls.asyncUnaryCall(this::releaseCapacity))
+                .addMethod(Conn.DISCOVERY, ServerCalls.asyncUnaryCall(this::discovery))
+                .build();
+        var sessions = ServerServiceDefinition.builder("leaseway.session.v1.Session")
+                .addMethod(Conn.RENEW, ServerCalls.asyncBidiStreamingCall(this::renew))
                 .build();
         var push = ServerServiceDefinition.builder("leaseway.push.v1.Push")
                 .addMethod(
@@ -50,6 +67,7 @@ final class FakeServer implements AutoCloseable {
             server = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
                     .addService(service)
                     .addService(push)
+                    .addService(sessions)
                     .build()
                     .start();
         } catch (IOException e) {
@@ -63,20 +81,56 @@ final class FakeServer implements AutoCloseable {
             return;
         }
         last = request;
+        asked.incrementAndGet();
         token++;
         var answer = GetCapacityResponse.newBuilder();
         for (ResourceRequest resource : request.getResourceList()) {
             answer.addResponse(ResourceResponse.newBuilder()
                     .setResourceId(resource.getResourceId())
-                    .setGets(Lease.newBuilder()
-                            .setExpiryTime(1)
-                            .setRefreshInterval(1)
-                            .setCapacity(capacity)
-                            .setToken(token)
-                            .setRemainingMs(lengthMs)));
+                    .setGets(lease(capacity, token)));
         }
         observer.onNext(answer.build());
         observer.onCompleted();
+    }
+
+    Lease lease(double granted, long name) {
+        return Lease.newBuilder()
+                .setExpiryTime(1)
+                .setRefreshInterval(1)
+                .setCapacity(granted)
+                .setToken(name)
+                .setRemainingMs(lengthMs)
+                .build();
+    }
+
+    private void discovery(DiscoveryRequest request, StreamObserver<DiscoveryResponse> observer) {
+        observer.onNext(DiscoveryResponse.newBuilder()
+                .setIsMaster(true)
+                .setRenewsByStream(offersStreams)
+                .build());
+        observer.onCompleted();
+    }
+
+    private StreamObserver<RenewRequest> renew(StreamObserver<RenewResponse> observer) {
+        if (renewals == null) {
+            observer.onError(Status.UNIMPLEMENTED.asRuntimeException());
+        }
+        return new StreamObserver<>() {
+            @Override
+            public void onNext(RenewRequest request) {
+                if (renewals != null) {
+                    observer.onNext(renewals.apply(request));
+                }
+            }
+
+            @Override
+            public void onError(Throwable error) {}
+
+            @Override
+            public void onCompleted() {
+                observer.onCompleted();
+            }
+        };
     }
 
     private void releaseCapacity(ReleaseCapacityRequest request, StreamObserver<ReleaseCapacityResponse> observer) {

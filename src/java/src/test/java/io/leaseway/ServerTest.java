@@ -9,6 +9,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.grpc.TlsChannelCredentials;
 import io.leaseway.TestServer.Template;
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
@@ -87,7 +92,24 @@ class ServerTest {
     @Test
     void aGaugeGivesPermitsAndReportsThoseInUseAfterACut() throws Exception {
         TestServer server = serve(new Template("jobs", 4, 60, 1));
-        Gauge jobs = connect(server.address).gauge("jobs", options -> options.wants(4));
+        checkThatPermitsInUseAreKept(server, connect(server.address));
+    }
+
+    @Test
+    void aGaugeOnAStreamReportsPermitsInUseAfterACut() throws Exception {
+        TestServer server = serve(new Template("jobs", 4, 60, 1));
+        Client client = connect(server.address);
+        for (int n = 0; n < 100; n++) {
+            client.share("s" + n, 1);
+        }
+        eventually("a stream", () -> client.renewalStream() != 0);
+        long stream = client.renewalStream();
+        checkThatPermitsInUseAreKept(server, client);
+        assertEquals(stream, client.renewalStream());
+    }
+
+    private void checkThatPermitsInUseAreKept(TestServer server, Client client) throws Exception {
+        Gauge jobs = client.gauge("jobs", options -> options.wants(4));
         List<Permit> permits = new ArrayList<>();
         for (int n = 0; n < 4; n++) {
             permits.add(jobs.acquire(1, Duration.ofSeconds(20)));
@@ -96,7 +118,11 @@ class ServerTest {
         // Another client wants half. It gets nothing that is still in use.
         Gauge others = connect(server.address).gauge("jobs", options -> options.wants(4));
         eventually("the lease is cut", () -> jobs.capacity() == 2);
-        assertTrue(others.tryAcquire().isEmpty(), "permits in use were given to another client");
+        // The cut is confirmed meanwhile, and both leases are refreshed.
+        for (int n = 0; n < 50; n++) {
+            assertTrue(others.tryAcquire().isEmpty(), "permits in use were given to another client");
+            sleep(50);
+        }
         for (Permit permit : permits) {
             permit.close();
             permit.close();
@@ -171,6 +197,65 @@ class ServerTest {
         second.close();
         Rate third = connect(server.address).rate("r", options -> options.wants(100));
         eventually("all of it", () -> third.limit() == 100);
+    }
+
+    /** Returns how many leases a server has renewed by streams, without a round. */
+    private static double renewedInPlace(String web) {
+        try {
+            var request = HttpRequest.newBuilder(URI.create("http://" + web + "/metrics"));
+            String metrics = HttpClient.newHttpClient()
+                    .send(request.build(), BodyHandlers.ofString())
+                    .body();
+            String name = "leaseway_leases_renewed_in_place_total ";
+            return metrics.lines()
+                    .filter(line -> line.startsWith(name))
+                    .mapToDouble(line -> Double.parseDouble(line.substring(name.length())))
+                    .sum();
+        } catch (IOException | InterruptedException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    @Test
+    void manyLeasesAreRenewedByAStreamAndSurviveARestart() throws Exception {
+        String address = TestServer.freeAddress();
+        String web = TestServer.freeAddress();
+        var template = new Template("r*", 100, 20, 1);
+        TestServer server = serve(template, "--listen", address, "--http", web);
+        Client client = connect(address);
+        List<Rate> rates = new ArrayList<>();
+        for (int n = 0; n < 150; n++) {
+            rates.add(client.rate("r" + n, options -> options.wants(10)));
+        }
+        ready(client);
+        eventually("a stream", () -> client.renewalStream() != 0);
+        long stream = client.renewalStream();
+        // Leases that are not renewed would be shorter than that by then.
+        sleep(5000);
+        eventually("all leases are renewed", () -> areFresh(rates));
+        assertEquals(stream, client.renewalStream());
+        double before = renewedInPlace(web);
+        long messages = client.stats().requests();
+        eventually("the server renews in place", () -> renewedInPlace(web) >= before + 300);
+        System.out.printf(
+                "%.0f leases renewed in place by %d messages%n",
+                renewedInPlace(web) - before, client.stats().requests() - messages);
+        rates.get(7).setWants(50);
+        eventually("the changed demand is met", () -> rates.get(7).limit() == 50);
+        rates.get(7).setWants(10);
+
+        server.kill();
+        serve(template, "--listen", address, "--http", web);
+        eventually("another stream", () -> client.renewalStream() > stream);
+        eventually("the server renews in place", () -> renewedInPlace(web) >= 300);
+        sleep(5000);
+        eventually("all leases are renewed", () -> areFresh(rates));
+        assertEquals(0, client.stats().leasesEnded());
+    }
+
+    private static boolean areFresh(List<Rate> rates) {
+        return rates.stream()
+                .allMatch(rate -> rate.limit() == 10 && rate.leaseLeft().compareTo(Duration.ofSeconds(15)) > 0);
     }
 
     /** Three peers, whose master is killed. */

@@ -2,15 +2,28 @@ package io.leaseway.internal.session;
 
 import io.leaseway.Basis;
 import io.leaseway.Mode;
+import io.leaseway.internal.session.RenewalStream.Place;
 
 /** The state of one resource. */
 final class Entry {
+    /**
+     * Resources join a message of others on a stream if they are due within this part of their refresh interval: jitter
+     * spreads refreshes over a tenth of it.
+     */
+    private static final long JOINS_PART = 5;
+
     Wants demand;
     Mode mode;
     /** The demand in the last request, or null. */
     Wants asked;
     /** The newest lease, or null. */
     Lease lease;
+    /** The length of the lease, counted from when its request was sent. */
+    long length;
+    /** Its place on a stream of renewals. */
+    Place place = Place.NONE;
+    /** The request in flight that renews the lease by its index on a stream; 0 if there is none. */
+    long renewedBy;
     /** The expiry of the lease that the last request named, or NEVER if it named none. */
     long namedUntil = Times.NEVER;
     /** The safe capacity that was last received, or null. */
@@ -38,6 +51,25 @@ final class Entry {
 
     Lease liveLease(long now) {
         return lease != null && lease.isLive(now) ? lease : null;
+    }
+
+    /**
+     * Returns whether it is due, or soon enough to join a message of others on a stream. In a steady state all
+     * resources are, once per refresh interval. If one is due early, as after a cut or a hint, it does not renew all
+     * others.
+     */
+    boolean joins(long now) {
+        long ahead = lease == null ? 0 : lease.refresh() / JOINS_PART;
+        return due != Times.NEVER && due <= Times.after(now, ahead) && notBefore <= now;
+    }
+
+    /** Returns whether its index on this stream stands for a request that names its lease and its demand. */
+    boolean isRenewable(long stream, long now) {
+        return place.stream() == stream
+                && place.isKnown()
+                && liveLease(now) != null
+                && asked != null
+                && demand.isSame(asked);
     }
 
     Usable usable(long now) {

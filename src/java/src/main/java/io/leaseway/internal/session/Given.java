@@ -10,4 +10,9 @@ package io.leaseway.internal.session;
  * @param wire the fields that requests echo
  * @param safe the safe capacity, or null
  */
-public record Given(String id, long length, long refresh, long token, Lease.Wire wire, Double safe) {}
+public record Given(String id, long length, long refresh, long token, Lease.Wire wire, Double safe) {
+    /** Returns this lease as one of another resource. */
+    public Given named(String other) {
+        return new Given(other, length, refresh, token, wire, safe);
+    }
+}

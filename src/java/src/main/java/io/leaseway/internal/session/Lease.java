@@ -15,6 +15,11 @@ public record Lease(double capacity, long end, long refresh, long token, Wire wi
         return now < end;
     }
 
+    /** Returns this lease with another expiry, which is expiryTime on the wire. */
+    Lease renewed(long newEnd, long expiryTime) {
+        return new Lease(capacity, newEnd, refresh, token, new Wire(expiryTime, wire.refreshInterval, wire.capacity));
+    }
+
     /**
      * The fields of a lease that requests echo exactly as they were received.
      *

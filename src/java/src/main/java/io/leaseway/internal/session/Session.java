@@ -1,10 +1,12 @@
 package io.leaseway.internal.session;
 
 import static io.leaseway.internal.session.Times.NEVER;
+import static io.leaseway.internal.session.Times.SECOND;
 import static io.leaseway.internal.session.Times.after;
 import static io.leaseway.internal.session.Times.since;
 
 import io.leaseway.Mode;
+import io.leaseway.internal.session.RenewalStream.Place;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -15,6 +17,8 @@ import java.util.Map;
 import java.util.Set;
 import java.util.SplittableRandom;
 import java.util.function.BiConsumer;
+import java.util.function.Predicate;
+import java.util.stream.Stream;
 
 /** The state machine of one client; see the package documentation. Its owner serializes calls. */
 public final class Session {
@@ -41,6 +45,8 @@ public final class Session {
     /** The resources that are no longer wanted and not yet released. */
     private final Map<String, Entry> leaving = new HashMap<>();
 
+    private final RenewalStream stream = new RenewalStream();
+
     private InFlight inFlight;
     private long number;
     private int failures;
@@ -52,8 +58,14 @@ public final class Session {
     private long lastSent;
     private boolean hasSent;
 
-    /** The request in flight. ids is sorted. */
-    private record InFlight(long number, long sent, long deadline, String[] ids, boolean releases) {
+    private enum Kind {
+        ASK,
+        RELEASE,
+        STREAM
+    }
+
+    /** The request in flight. ids is sorted. renewed has the resources that a message on a stream renews. */
+    private record InFlight(long number, long sent, long deadline, Kind kind, String[] ids, List<String> renewed) {
         boolean concerns(String id) {
             return Arrays.binarySearch(ids, id) >= 0;
         }
@@ -182,19 +194,32 @@ public final class Session {
         boolean asksFirst = hasReleaseFailed && firstDueTime() <= now;
         hasReleaseFailed = false;
         List<Release> releases = asksFirst ? List.of() : releases(now);
-        List<Ask> asks = releases.isEmpty() ? asks(now) : List.of();
-        if (releases.isEmpty() && asks.isEmpty()) {
+        if (!releases.isEmpty()) {
+            begin(now, Kind.RELEASE, releases.stream().map(Release::id), List.of());
+            return outgoing(List.of(), releases, null);
+        }
+        if (usesStream(now)) {
+            return streamRequest(now);
+        }
+        // On another stream everything has to be stated again.
+        stream.giveUp();
+        List<Ask> asks = asks(now);
+        if (asks.isEmpty()) {
             return null;
         }
-        String[] ids = releases.isEmpty()
-                ? asks.stream().map(Ask::id).toArray(String[]::new)
-                : releases.stream().map(Release::id).toArray(String[]::new);
+        begin(now, Kind.ASK, asks.stream().map(Ask::id), List.of());
+        return outgoing(asks, List.of(), null);
+    }
+
+    private void begin(long now, Kind kind, Stream<String> ids, List<String> renewed) {
         number++;
-        long deadline = after(now, pace.deadline());
-        inFlight = new InFlight(number, now, deadline, ids, !releases.isEmpty());
+        inFlight = new InFlight(number, now, after(now, pace.deadline()), kind, ids.toArray(String[]::new), renewed);
         lastSent = now;
         hasSent = true;
-        return new Outgoing(number, route.target(), deadline, asks, releases);
+    }
+
+    private Outgoing outgoing(List<Ask> asks, List<Release> releases, StreamRequest message) {
+        return new Outgoing(number, route.target(), inFlight.deadline, asks, releases, message);
     }
 
     /** Returns whether nothing is wanted and everything has been released. */
@@ -210,7 +235,7 @@ public final class Session {
         }
         failures = 0;
         route.succeeded();
-        if (flight.releases) {
+        if (flight.kind == Kind.RELEASE) {
             for (String id : flight.ids) {
                 leaving.remove(id);
             }
@@ -223,18 +248,25 @@ public final class Session {
             }
         }
         for (String id : flight.ids) {
-            Entry entry = entries.get(id);
-            if (entry == null || entry.due != NOT_BEFORE_ANSWER) {
-                continue;
-            }
-            // Left out of the answer: too soon, or refused. The lease stays unchanged.
-            long wait = Math.max(pace.refreshMin(), Pace.MIN_REQUEST_GAP);
-            if (entry.lease != null) {
-                wait = pace.refresh(entry.lease.refresh(), since(entry.lease.end(), now), random);
-            }
-            schedule(entry, after(now, wait));
+            keepLease(now, id);
         }
         return true;
+    }
+
+    /**
+     * Schedules the refresh of a resource that was left out of an answer: too soon, or refused. Its lease stays
+     * unchanged.
+     */
+    private void keepLease(long now, String id) {
+        Entry entry = entries.get(id);
+        if (entry == null || entry.due != NOT_BEFORE_ANSWER) {
+            return;
+        }
+        long wait = Math.max(pace.refreshMin(), Pace.MIN_REQUEST_GAP);
+        if (entry.lease != null) {
+            wait = pace.refresh(entry.lease.refresh(), since(entry.lease.end(), now), random);
+        }
+        schedule(entry, after(now, wait));
     }
 
     /**
@@ -247,6 +279,7 @@ public final class Session {
             return false;
         }
         if (master != null && route.redirected(master)) {
+            stream.giveUp();
             retryNow(flight, now);
             return true;
         }
@@ -366,11 +399,26 @@ public final class Session {
         if (firstDueTime() > now) {
             return List.of();
         }
-        record Due(long due, String id) {}
+        if (usesStream(now)) {
+            return entries.entrySet().stream()
+                    .filter(entry -> entry.getValue().joins(now))
+                    .map(Map.Entry::getKey)
+                    .sorted()
+                    .toList();
+        }
         long until = after(now, pace.ahead());
+        return earliest(entry -> entry.due <= until && entry.notBefore <= now);
+    }
+
+    /**
+     * Returns the chosen resources in ascending order: at most as many as fit into a request, those first that are due
+     * first.
+     */
+    private List<String> earliest(Predicate<Entry> isChosen) {
+        record Due(long due, String id) {}
         List<Due> order = new ArrayList<>();
         entries.forEach((id, entry) -> {
-            if (entry.due <= until && entry.notBefore <= now) {
+            if (isChosen.test(entry)) {
                 order.add(new Due(entry.due, id));
             }
         });
@@ -417,6 +465,9 @@ public final class Session {
                 schedule(entry, now);
             }
         }
+        for (Entry entry : takeRenewed(flight)) {
+            schedule(entry, now);
+        }
     }
 
     /** Returns now, or a little later if a request has just been sent. */
@@ -441,7 +492,12 @@ public final class Session {
         route.failed();
         long pause = pace.backoff(failures, Math.min(longest, longestRetry()), since(now, flight.sent), random);
         pauseUntil = after(now, pause);
-        if (flight.releases) {
+        stream.fail(now);
+        for (Entry entry : takeRenewed(flight)) {
+            entry.hasFailed = true;
+            schedule(entry, now);
+        }
+        if (flight.kind == Kind.RELEASE) {
             // Retried until the leases expire.
             hasReleaseFailed = true;
             return;
@@ -476,29 +532,35 @@ public final class Session {
     private List<Ask> asks(long now) {
         List<Ask> asks = new ArrayList<>();
         for (String id : dueResources(now)) {
-            Entry entry = entries.get(id);
-            entry.asked = entry.demand;
-            firstDue.remove(entry.due);
-            entry.due = NOT_BEFORE_ANSWER;
-            Lease has = entry.liveLease(now);
-            Lease had = has == null && entry.lease != null && entry.lease.token() != 0 ? entry.lease : null;
-            entry.namedUntil = has == null ? NEVER : has.end();
-            asks.add(new Ask(id, entry.demand, has, had));
+            asks.add(ask(now, id));
         }
         return asks;
     }
 
-    private void storeLease(long now, long sent, Given given) {
+    /** Asks for one resource: it is due again with the answer. */
+    private Ask ask(long now, String id) {
+        Entry entry = entries.get(id);
+        entry.asked = entry.demand;
+        firstDue.remove(entry.due);
+        entry.due = NOT_BEFORE_ANSWER;
+        Lease has = entry.liveLease(now);
+        Lease had = has == null && entry.lease != null && entry.lease.token() != 0 ? entry.lease : null;
+        entry.namedUntil = has == null ? NEVER : has.end();
+        return new Ask(id, entry.demand, has, had);
+    }
+
+    /** Returns whether the lease was taken. */
+    private boolean storeLease(long now, long sent, Given given) {
         Entry wanted = entries.get(given.id());
         Entry entry = wanted == null ? leaving.get(given.id()) : wanted;
         if (entry == null) {
-            return;
+            return false;
         }
         if (entry.namedUntil <= now) {
             // A new master may have counted the named lease as live although its capacity belongs to another client by
             // now. The next request names the lease as expired, so its answer counts whenever it arrives.
             scheduleAnswered(entry, wanted != null, earliestRequest(now));
-            return;
+            return false;
         }
         var lease = new Lease(
                 Lease.granted(given.wire().capacity()),
@@ -524,10 +586,12 @@ public final class Session {
             unreported.add(given.id());
         }
         entry.lease = lease;
+        entry.length = given.length();
         if (given.safe() != null) {
             entry.safe = given.safe();
         }
         entry.hasFailed = false;
+        return true;
     }
 
     private void scheduleAnswered(Entry entry, boolean isWanted, long at) {
@@ -535,5 +599,186 @@ public final class Session {
         if (isWanted) {
             firstDue.insert(entry.due);
         }
+    }
+
+    // Renewal by a stream, see the package documentation.
+
+    /**
+     * Reports whether a server accepts streams of renewals. One is used from a number of resources on; 0 means that it
+     * does not.
+     */
+    public void offerStream(String server, int resources) {
+        stream.offer(server, resources);
+    }
+
+    /** Returns the number of the stream on which leases are renewed at present, or 0. */
+    public long stream() {
+        return stream.open() == null ? 0 : stream.open().number;
+    }
+
+    /** Returns the resource with this index on the stream, or null. */
+    public String streamId(int index) {
+        return stream.open() == null ? null : stream.open().id(index);
+    }
+
+    private boolean usesStream(long now) {
+        return stream.isUsed(now, route.target(), entries.size());
+    }
+
+    private Outgoing streamRequest(long now) {
+        if (firstDueTime() > now) {
+            return null;
+        }
+        RenewalStream.Open open = stream.openTo(route.target(), entries.size());
+        List<Integer> renewed = renewDue(now, open);
+        List<StreamRequest.Stated> stated = new ArrayList<>();
+        for (String id : earliest(entry -> entry.joins(now) && !entry.isRenewable(open.number, now))) {
+            Entry entry = entries.get(id);
+            int index = entry.place.index();
+            if (entry.place.stream() != open.number) {
+                index = open.ids.size();
+                open.ids.add(id);
+            }
+            entry.place = new Place(open.number, index, false);
+            stated.add(new StreamRequest.Stated(index, ask(now, id)));
+        }
+        if (stated.isEmpty() && renewed.isEmpty()) {
+            return null;
+        }
+        begin(
+                now,
+                Kind.STREAM,
+                stated.stream().map(entry -> entry.ask().id()),
+                renewed.stream().map(open::id).toList());
+        var message = new StreamRequest(open.number, open.next, stated, RenewalStream.ranges(renewed));
+        return outgoing(List.of(), List.of(), message);
+    }
+
+    /** Makes the renewable resources that are due part of the next request. Returns their indexes in ascending order. */
+    private List<Integer> renewDue(long now, RenewalStream.Open open) {
+        List<Integer> indexes = new ArrayList<>();
+        for (Entry entry : entries.values()) {
+            if (indexes.size() == RenewalStream.MAX_RENEWED) {
+                break;
+            }
+            if (!entry.joins(now) || !entry.isRenewable(open.number, now)) {
+                continue;
+            }
+            indexes.add(entry.place.index());
+            entry.namedUntil = entry.lease.end();
+            entry.renewedBy = number + 1;
+            firstDue.remove(entry.due);
+            entry.due = NOT_BEFORE_ANSWER;
+        }
+        indexes.sort(null);
+        return indexes;
+    }
+
+    /**
+     * Reports the answer of the master to a request that was a message on a stream. Returns whether the answer still
+     * counts.
+     */
+    public boolean streamAnswered(long now, long request, StreamReply reply) {
+        InFlight flight = takeInFlight(request);
+        RenewalStream.Open open = stream.open();
+        if (flight == null || flight.kind != Kind.STREAM || open == null) {
+            return false;
+        }
+        route.succeeded();
+        if (reply.isRestart()) {
+            // A server that does not even accept the first message would be asked again and again.
+            stream.fail(now);
+            retryNow(flight, now);
+            return true;
+        }
+        failures = 0;
+        stream.succeeded();
+        for (StreamReply.Grant grant : reply.granted()) {
+            String id = open.id(grant.index());
+            if (id != null) {
+                granted(now, flight.sent, id, grant.given());
+            }
+        }
+        for (int index : reply.leftOut()) {
+            String id = open.id(index);
+            if (id != null) {
+                noteAnswer(id, false);
+                keepLease(now, id);
+            }
+        }
+        for (String id : flight.ids) {
+            keepLease(now, id);
+        }
+        extendLeases(now, flight, reply.unix());
+        return true;
+    }
+
+    private void granted(long now, long sent, String id, Given given) {
+        Lease live = lease(now, id);
+        // After a cut, more may be in use than the lease allows. A renewal cannot say so.
+        boolean isCut = live != null && Lease.granted(given.wire().capacity()) < live.capacity();
+        boolean isTaken = storeLease(now, sent, given.named(id)) && given.token() != 0;
+        noteAnswer(id, isTaken && !isCut);
+    }
+
+    private void noteAnswer(String id, boolean isKnown) {
+        Entry entry = entries.get(id);
+        if (entry != null) {
+            entry.renewedBy = 0;
+            entry.place = new Place(entry.place.stream(), entry.place.index(), isKnown);
+        }
+    }
+
+    /** Extends the leases that the answer to a message does not list. */
+    private void extendLeases(long now, InFlight flight, long unix) {
+        long soon = earliestRequest(now);
+        for (String id : flight.renewed) {
+            Entry entry = entries.get(id);
+            if (entry == null || entry.renewedBy != flight.number) {
+                continue;
+            }
+            if (entry.namedUntil <= now) {
+                // See storeLease.
+                noteAnswer(id, false);
+                schedule(entry, soon);
+                continue;
+            }
+            entry.renewedBy = 0;
+            firstEnd.remove(entry.lease.end());
+            entry.lease = entry.lease.renewed(after(flight.sent, entry.length), unix + entry.length / SECOND);
+            firstEnd.insert(entry.lease.end());
+            // Its expiry has changed.
+            unreported.add(id);
+            entry.hasFailed = false;
+            long left = since(entry.lease.end(), now);
+            schedule(entry, after(now, pace.refresh(entry.lease.refresh(), left, random)));
+        }
+    }
+
+    /** Returns the resources that a request renews, as far as no answer has mentioned them. It no longer renews them. */
+    private List<Entry> takeRenewed(InFlight flight) {
+        List<Entry> renewed = new ArrayList<>();
+        for (String id : flight.renewed) {
+            Entry entry = entries.get(id);
+            if (entry != null && entry.renewedBy == flight.number) {
+                entry.renewedBy = 0;
+                renewed.add(entry);
+            }
+        }
+        return renewed;
+    }
+
+    /**
+     * Reports that the server, or a proxy before it, does not know streams. The request is sent again by GetCapacity,
+     * at once. Returns whether the failure still counts.
+     */
+    public boolean streamRefused(long now, long request) {
+        InFlight flight = takeInFlight(request);
+        if (flight == null) {
+            return false;
+        }
+        stream.refused(now);
+        retryNow(flight, now);
+        return true;
     }
 }

@@ -21,6 +21,18 @@ public record Wants(double amount, long priority, double outstanding, Usage usag
         return changed(amount, asked.amount) || changed(outstanding, asked.outstanding) || priority != asked.priority;
     }
 
+    /**
+     * Returns whether a renewal stands for a request with this demand. What is outstanding or was used is reported with
+     * each request.
+     */
+    boolean isSame(Wants asked) {
+        return amount == asked.amount && priority == asked.priority && isPlain() && asked.isPlain();
+    }
+
+    private boolean isPlain() {
+        return outstanding == 0 && usage == null;
+    }
+
     private static boolean changed(double is, double was) {
         return Math.abs(is - was) > was * CHANGE_THRESHOLD;
     }

@@ -25,5 +25,19 @@
  *   <li>A release names the newest lease and never overtakes a request in flight. Without a lease to name, nothing is
  *       released: an unnamed release that arrives late could free a newer lease. The unanswered grant expires.
  * </ul>
+ *
+ * <h2>Renewal by a stream</h2>
+ *
+ * <p>A client that holds very many leases states what has changed, and renews all others with one message. Each
+ * resource gets an index on the stream with the message that states it first. It is renewable while the client has the
+ * lease of the last answer and its demand is the one that was stated last; a later message names its index only. A
+ * resource is stated again if its demand has changed, if its lease was cut, if it was left out of an answer, or if its
+ * last answer did not count, as one that came after the end of the lease that the message named. So a renewal always
+ * stands for a request that names the newest lease, with nothing in use beyond it.
+ *
+ * <p>Messages are requests like others: one is in flight at a time. If its answer does not come, the stream is given
+ * up, and everything is stated on another, or by GetCapacity if the server or a proxy does not pass streams. The
+ * outcome of a message is reported with {@code streamAnswered}, {@code streamRefused}, {@code redirected} or
+ * {@code failed}.
  */
 package io.leaseway.internal.session;

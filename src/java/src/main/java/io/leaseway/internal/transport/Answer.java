@@ -8,18 +8,22 @@ import io.leaseway.PoolStanding;
 import io.leaseway.internal.session.Given;
 import io.leaseway.internal.session.Lease.Wire;
 import io.leaseway.internal.session.Pool;
+import io.leaseway.internal.session.StreamReply;
 import io.leaseway.internal.wire.GetCapacityResponse;
+import io.leaseway.internal.wire.Grant;
 import io.leaseway.internal.wire.Lease;
 import io.leaseway.internal.wire.Mastership;
 import io.leaseway.internal.wire.PoolState;
 import io.leaseway.internal.wire.Problem;
 import io.leaseway.internal.wire.ReleaseCapacityResponse;
+import io.leaseway.internal.wire.RenewResponse;
 import io.leaseway.internal.wire.ResourceResponse;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.IntFunction;
 
 /** The answer of a server to a request. */
 public final class Answer {
@@ -35,6 +39,10 @@ public final class Answer {
     private final Map<String, Pool> pools = new HashMap<>();
     private final Map<String, Long> priorities = new HashMap<>();
 
+    private StreamReply renewed;
+    /** The answered resources of a stream of renewals, by index. */
+    private final Map<Integer, ResourceResponse> resources = new HashMap<>();
+
     private Answer() {}
 
     /** Returns whether the server is not the master. */
@@ -47,6 +55,12 @@ public final class Answer {
         return master;
     }
 
+    /** Returns the answer on a stream of renewals, or null. */
+    public StreamReply renewed() {
+        return renewed;
+    }
+
+    /** Returns new leases; those on a stream of renewals only after nameRenewed. */
     public List<Given> given() {
         return given;
     }
@@ -95,13 +109,57 @@ public final class Answer {
             return answer;
         }
         for (ResourceResponse resource : response.getResponseList()) {
-            answer.add(resource, sent);
+            String id = resource.getResourceId();
+            Given lease = readLease(resource, sent);
+            if (lease == null) {
+                answer.malformed.add(id);
+            } else {
+                answer.add(id, lease, resource);
+            }
         }
         if (problem != null && asked > response.getResponseCount()) {
             answer.leftOut = asked - response.getResponseCount();
             answer.why = problem.getMessage();
         }
         return answer;
+    }
+
+    /** Reads the answer on a stream of renewals to a message, which was sent at a time. */
+    static Answer ofRenewal(RenewResponse response, Instant sent) {
+        var answer = new Answer();
+        if (response.hasMastership()) {
+            answer.redirect(response.getMastership());
+            return answer;
+        }
+        List<StreamReply.Grant> granted = new ArrayList<>();
+        List<Integer> leftOut = new ArrayList<>(response.getLeftOutList());
+        for (Grant grant : response.getGrantList()) {
+            Given lease = readLease(grant.getResponse(), sent);
+            if (lease == null) {
+                leftOut.add(grant.getIndex());
+                answer.malformed.add("resource " + grant.getIndex() + " of the stream");
+                continue;
+            }
+            granted.add(new StreamReply.Grant(grant.getIndex(), lease));
+            answer.resources.put(grant.getIndex(), grant.getResponse());
+        }
+        Problem problem = lastingProblem(response.getProblemList());
+        if (problem != null) {
+            answer.leftOut = response.getLeftOutCount();
+            answer.why = problem.getMessage();
+        }
+        answer.renewed = new StreamReply(response.getUnixTime(), granted, leftOut, response.hasRestart());
+        return answer;
+    }
+
+    /** Adds what the answer on a stream of renewals says about resources. names returns their names, or null. */
+    public void nameRenewed(IntFunction<String> names) {
+        for (StreamReply.Grant grant : renewed.granted()) {
+            String id = names.apply(grant.index());
+            if (id != null) {
+                add(id, grant.given().named(id), resources.get(grant.index()));
+            }
+        }
     }
 
     /** Reads the answer to a release. */
@@ -119,8 +177,18 @@ public final class Answer {
         master = endpoint == null ? null : endpoint.address();
     }
 
-    private void add(ResourceResponse resource, Instant sent) {
-        String id = resource.getResourceId();
+    private void add(String id, Given lease, ResourceResponse resource) {
+        given.add(lease);
+        if (resource.hasPool()) {
+            pools.put(id, readPool(resource.getPool()));
+        }
+        if (resource.hasPriority()) {
+            priorities.put(id, resource.getPriority());
+        }
+    }
+
+    /** Reads the lease of a response. Returns null if it is malformed. */
+    private static Given readLease(ResourceResponse resource, Instant sent) {
         Lease gets = resource.getGets();
         boolean isComplete = resource.hasGets()
                 && gets.hasExpiryTime()
@@ -128,23 +196,16 @@ public final class Answer {
                 && gets.hasCapacity()
                 && Double.isFinite(gets.getCapacity());
         if (!isComplete) {
-            malformed.add(id);
-            return;
+            return null;
         }
         boolean hasSafe = resource.hasSafeCapacity() && !Double.isNaN(resource.getSafeCapacity());
-        given.add(new Given(
-                id,
+        return new Given(
+                resource.getResourceId(),
                 leaseLength(gets, sent),
                 clamp(gets.getRefreshInterval(), MAX_LEASE_SECONDS) * SECOND,
                 gets.getToken(),
                 new Wire(gets.getExpiryTime(), gets.getRefreshInterval(), gets.getCapacity()),
-                hasSafe ? Double.valueOf(resource.getSafeCapacity()) : null));
-        if (resource.hasPool()) {
-            pools.put(id, readPool(resource.getPool()));
-        }
-        if (resource.hasPriority()) {
-            priorities.put(id, resource.getPriority());
-        }
+                hasSafe ? Double.valueOf(resource.getSafeCapacity()) : null);
     }
 
     /** Returns the first problem that is not transient, or null. */

@@ -18,12 +18,15 @@ import io.leaseway.internal.wire.GetCapacityResponse;
 import io.leaseway.internal.wire.Hint;
 import io.leaseway.internal.wire.ReleaseCapacityRequest;
 import io.leaseway.internal.wire.ReleaseCapacityResponse;
+import io.leaseway.internal.wire.RenewRequest;
+import io.leaseway.internal.wire.RenewResponse;
 import io.leaseway.internal.wire.WatchRequest;
 import java.time.Instant;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
+import java.util.function.Function;
 
 /** A connection to a server. Callbacks run in threads of the connection. */
 public final class Conn {
@@ -52,6 +55,12 @@ public final class Conn {
             MethodType.SERVER_STREAMING,
             WatchRequest.getDefaultInstance(),
             Hint.getDefaultInstance());
+
+    public static final MethodDescriptor<RenewRequest, RenewResponse> RENEW = method(
+            "leaseway.session.v1.Session/Renew",
+            MethodType.BIDI_STREAMING,
+            RenewRequest.getDefaultInstance(),
+            RenewResponse.getDefaultInstance());
 
     private final String address;
     private final ManagedChannel channel;
@@ -88,7 +97,7 @@ public final class Conn {
         void cancel();
     }
 
-    /** Sends a request of a session. done gets the answer, or the error. */
+    /** Sends a request of a session, other than a message on a stream of renewals. done gets the answer, or the error. */
     public Cancellable send(String client, Outgoing outgoing, long deadline, BiConsumer<Answer, Throwable> done) {
         if (!outgoing.releases().isEmpty()) {
             return unary(
@@ -108,31 +117,50 @@ public final class Conn {
                 done);
     }
 
+    /** Opens a stream of renewals, which is this one in the session. */
+    public Renewals openRenewals(long number) {
+        return new Renewals(number, channel.newCall(RENEW, options));
+    }
+
     /**
-     * Asks for the servers of the node. There are none if it has a single server, or speaks only the original protocol.
+     * What a server says about its node.
+     *
+     * @param peers the servers of the node; none if it has a single one, or speaks only the original protocol
+     * @param renewsByStream this server accepts streams of renewals
      */
-    public void peers(long deadline, Consumer<List<String>> done) {
+    public record Discovered(List<String> peers, boolean renewsByStream) {}
+
+    /** Asks for the servers of the node, and whether this one accepts streams of renewals. */
+    public void discover(long deadline, Consumer<Discovered> done) {
         unary(
                 DISCOVERY,
                 DiscoveryRequest.getDefaultInstance(),
                 deadline,
-                response -> Messages.peers(response.getEndpointList()),
-                (peers, error) -> {
+                response -> new Discovered(Messages.peers(response.getEndpointList()), response.getRenewsByStream()),
+                (discovered, error) -> {
                     if (error == null) {
-                        done.accept(peers);
+                        done.accept(discovered);
                     }
                 });
     }
 
-    private interface Reader<R, T> {
-        T read(R response);
+    /** Reads a response, unless there is an error. done gets the result, or the error. */
+    static <R, T> void read(R response, Throwable error, Function<R, T> reader, BiConsumer<T, Throwable> done) {
+        T read = null;
+        Throwable failure = error;
+        try {
+            read = error == null ? reader.apply(response) : null;
+        } catch (RuntimeException e) {
+            failure = e;
+        }
+        done.accept(read, failure);
     }
 
     private <Q, R, T> Cancellable unary(
             MethodDescriptor<Q, R> method,
             Q request,
             long deadline,
-            Reader<R, T> reader,
+            Function<R, T> reader,
             BiConsumer<T, Throwable> done) {
         ClientCall<Q, R> call = channel.newCall(method, options.withDeadlineAfter(deadline, TimeUnit.NANOSECONDS));
         ClientCalls.asyncUnaryCall(call, request, new StreamObserver<R>() {
@@ -150,14 +178,7 @@ public final class Conn {
 
             @Override
             public void onCompleted() {
-                T read;
-                try {
-                    read = reader.read(answer);
-                } catch (RuntimeException e) {
-                    done.accept(null, e);
-                    return;
-                }
-                done.accept(read, null);
+                read(answer, null, reader, done);
             }
         });
         return () -> call.cancel("abandoned", null);
@@ -184,6 +205,17 @@ public final class Conn {
             }
         });
         return () -> call.cancel("no longer followed", null);
+    }
+
+    /**
+     * Returns whether an error says that a server, or a proxy before it, does not take streams of renewals from this
+     * client. Others may as well mean that the connection broke.
+     */
+    public static boolean refusesStreams(Throwable error) {
+        return switch (Status.fromThrowable(error).getCode()) {
+            case UNIMPLEMENTED, ABORTED, RESOURCE_EXHAUSTED -> true;
+            default -> false;
+        };
     }
 
     /** Returns whether a failed request means that its connection should not be used again. */

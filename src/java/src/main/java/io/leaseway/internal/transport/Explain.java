@@ -45,6 +45,12 @@ public final class Explain {
         return "%s: %s (%s)".formatted(server, message, status.getCode());
     }
 
+    /** Explains why a server takes no stream of renewals. */
+    public static String refusedStream(String server, Throwable error) {
+        Status status = Status.fromThrowable(error);
+        return "%s refuses a stream of renewals: %s (%s)".formatted(server, describe(status), status.getCode());
+    }
+
     /** Returns the description of a status and the messages of its causes. */
     private static String describe(Status status) {
         // Further lines are for developers of gRPC.

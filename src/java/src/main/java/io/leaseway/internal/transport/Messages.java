@@ -3,8 +3,12 @@ package io.leaseway.internal.transport;
 import io.leaseway.internal.session.Ask;
 import io.leaseway.internal.session.Lease;
 import io.leaseway.internal.session.Release;
+import io.leaseway.internal.session.StreamRequest;
+import io.leaseway.internal.wire.Entry;
 import io.leaseway.internal.wire.GetCapacityRequest;
+import io.leaseway.internal.wire.Range;
 import io.leaseway.internal.wire.ReleaseCapacityRequest;
+import io.leaseway.internal.wire.RenewRequest;
 import io.leaseway.internal.wire.ResourceRequest;
 import io.leaseway.internal.wire.Usage;
 import java.util.ArrayList;
@@ -22,29 +26,47 @@ final class Messages {
         // See the rule of the session for late answers.
         var request = GetCapacityRequest.newBuilder().setClientId(client).setDropsLate(true);
         for (Ask ask : asks) {
-            var demand = ask.demand();
-            var resource = ResourceRequest.newBuilder()
-                    .setResourceId(ask.id())
-                    .setPriority(demand.priority())
-                    .setWants(demand.amount());
-            if (ask.has() != null) {
-                resource.setHas(echo(ask.has()));
-            }
-            if (ask.had() != null) {
-                resource.setHad(echo(ask.had()));
-            }
-            double beyond = beyondLease(demand.outstanding(), ask.has());
-            if (beyond > 0) {
-                resource.setOutstanding(beyond);
-            }
-            if (demand.usage() != null) {
-                resource.setUsage(Usage.newBuilder()
-                        .setRechargingFraction(demand.usage().recharging())
-                        .setRequestCost(demand.usage().units())
-                        .setIntervalMs(
-                                TimeUnit.NANOSECONDS.toMillis(demand.usage().interval())));
-            }
-            request.addResource(resource);
+            request.addResource(resourceRequest(ask));
+        }
+        return request.build();
+    }
+
+    private static ResourceRequest resourceRequest(Ask ask) {
+        var demand = ask.demand();
+        var resource = ResourceRequest.newBuilder()
+                .setResourceId(ask.id())
+                .setPriority(demand.priority())
+                .setWants(demand.amount());
+        if (ask.has() != null) {
+            resource.setHas(echo(ask.has()));
+        }
+        if (ask.had() != null) {
+            resource.setHad(echo(ask.had()));
+        }
+        double beyond = beyondLease(demand.outstanding(), ask.has());
+        if (beyond > 0) {
+            resource.setOutstanding(beyond);
+        }
+        if (demand.usage() != null) {
+            resource.setUsage(Usage.newBuilder()
+                    .setRechargingFraction(demand.usage().recharging())
+                    .setRequestCost(demand.usage().units())
+                    .setIntervalMs(TimeUnit.NANOSECONDS.toMillis(demand.usage().interval())));
+        }
+        return resource.build();
+    }
+
+    /** Returns a message on a stream of renewals. */
+    static RenewRequest renewRequest(String client, StreamRequest message) {
+        var request = RenewRequest.newBuilder().setSequence(message.sequence());
+        if (message.sequence() == 1) {
+            request.setClientId(client);
+        }
+        for (StreamRequest.Stated stated : message.stated()) {
+            request.addEntry(Entry.newBuilder().setIndex(stated.index()).setRequest(resourceRequest(stated.ask())));
+        }
+        for (StreamRequest.Range range : message.renewed()) {
+            request.addRenew(Range.newBuilder().setFirst(range.first()).setCount(range.count()));
         }
         return request.build();
     }

@@ -12,17 +12,24 @@ import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.leaseway.OptionException;
 import io.leaseway.internal.session.Ask;
+import io.leaseway.internal.session.Given;
 import io.leaseway.internal.session.Pool;
 import io.leaseway.internal.session.Release;
+import io.leaseway.internal.session.StreamRequest;
 import io.leaseway.internal.session.Usage;
 import io.leaseway.internal.session.Wants;
+import io.leaseway.internal.wire.Entry;
 import io.leaseway.internal.wire.GetCapacityRequest;
 import io.leaseway.internal.wire.GetCapacityResponse;
+import io.leaseway.internal.wire.Grant;
 import io.leaseway.internal.wire.Hint;
 import io.leaseway.internal.wire.Lease;
 import io.leaseway.internal.wire.Mastership;
 import io.leaseway.internal.wire.PoolState;
 import io.leaseway.internal.wire.Problem;
+import io.leaseway.internal.wire.Range;
+import io.leaseway.internal.wire.RenewRequest;
+import io.leaseway.internal.wire.RenewResponse;
 import io.leaseway.internal.wire.ResourceRequest;
 import io.leaseway.internal.wire.ResourceResponse;
 import java.nio.file.Files;
@@ -124,6 +131,61 @@ class MessagesTest {
         var released = Messages.releaseRequest("c", List.of(new Release("a", 7), new Release("b", 0)));
         assertEquals(List.of(7L, 0L), released.getTokenList());
         assertEquals(List.of("a", "b"), released.getResourceIdList());
+    }
+
+    @Test
+    void aMessageOfAStreamStatesResourcesAndRenewsOthersByTheirIndexes() {
+        var ask = new Ask("r", new Wants(3, 2, 0, null), null, null);
+        var stated = List.of(new StreamRequest.Stated(4, ask));
+        var renewed = List.of(new StreamRequest.Range(1, 3));
+        RenewRequest first = Messages.renewRequest("c", new StreamRequest(9, 1, stated, List.of()));
+        var resource = ResourceRequest.newBuilder().setResourceId("r").setPriority(2);
+        assertEquals(
+                RenewRequest.newBuilder()
+                        .setSequence(1)
+                        .setClientId("c")
+                        .addEntry(Entry.newBuilder().setIndex(4).setRequest(resource.setWants(3)))
+                        .build(),
+                first);
+        RenewRequest second = Messages.renewRequest("c", new StreamRequest(9, 2, List.of(), renewed));
+        assertEquals(
+                RenewRequest.newBuilder()
+                        .setSequence(2)
+                        .addRenew(Range.newBuilder().setFirst(1).setCount(3))
+                        .build(),
+                second);
+    }
+
+    @Test
+    void anAnswerOnAStreamNamesResourcesByTheirIndexes() {
+        var pooled = response("", granted()).toBuilder()
+                .setPool(PoolState.newBuilder().setAssigned(2));
+        var response = RenewResponse.newBuilder()
+                .setUnixTime(1000)
+                .addGrant(Grant.newBuilder().setIndex(0).setResponse(pooled.setPriority(3)))
+                .addGrant(Grant.newBuilder().setIndex(1).setResponse(response("", granted())))
+                .addGrant(Grant.newBuilder()
+                        .setIndex(2)
+                        .setResponse(response("", granted().setCapacity(Double.NaN))))
+                .addLeftOut(7)
+                .addProblem(Problem.newBuilder().setReason("busy").setMessage("no room"));
+        Answer answer = Answer.ofRenewal(response.build(), Instant.now());
+        assertEquals(1000, answer.renewed().unix());
+        assertEquals(List.of(7, 2), answer.renewed().leftOut());
+        assertFalse(answer.renewed().isRestart());
+        assertEquals(List.of("resource 2 of the stream"), answer.malformed());
+        assertEquals(1, answer.leftOut());
+        assertEquals("no room", answer.why());
+        answer.nameRenewed(index -> index == 0 ? "r" : null);
+        assertEquals(List.of("r"), answer.given().stream().map(Given::id).toList());
+        assertEquals(2, answer.pools().get("r").assigned());
+        assertEquals(Map.of("r", 3L), answer.priorities());
+        var restart = RenewResponse.newBuilder().setRestart("unknown stream").build();
+        assertTrue(Answer.ofRenewal(restart, Instant.now()).renewed().isRestart());
+        var redirect = RenewResponse.newBuilder()
+                .setMastership(Mastership.newBuilder().setMasterAddress("b"))
+                .build();
+        assertEquals("b:5100", Answer.ofRenewal(redirect, Instant.now()).master());
     }
 
     private static GetCapacityResponse.Builder problems(String reason) {
