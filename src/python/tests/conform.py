@@ -49,6 +49,9 @@ class Driver:
             count += 1
         return count
 
+    def budget(self, _):
+        return "unsupported"
+
     def close(self, name):
         # The lease is released with the last reference.
         del self.opened[name]

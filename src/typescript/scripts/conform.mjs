@@ -45,6 +45,7 @@ const commands = {
       }
     }
   },
+  budget: () => "unsupported",
   close: (name) => opened.get(name).close(),
   exit: () => client.close(),
 };
