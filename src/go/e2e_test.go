@@ -404,3 +404,57 @@ func TestWorkersInALoopPassTheCapacityAndNoMore(t *testing.T) {
 		t.Errorf("%g permits in %.3f s", count, took)
 	}
 }
+
+const budgets = `resources:
+- identifier_glob: "*"
+  capacity: %d
+  algorithm:
+    kind: BUDGET
+    lease_length: 10
+    refresh_interval: 1
+    parameters: {period: none, slice_share: 0.1}
+`
+
+// Clients spend a budget. They come and go, and come back under their names.
+func TestABudgetIsNeverOverspent(t *testing.T) {
+	const amount = 3_000
+	server := serveText(t, fmt.Sprintf(budgets, amount), "--data", t.TempDir(), "--bootstrap")
+	var spent atomic.Int64
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for n := range 4 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for ctx.Err() == nil && spent.Load() < amount*95/100 {
+				client := dial(t, server.address, leaseway.WithID(fmt.Sprintf("spender-%d", n)))
+				tokens := must(client.Budget("tokens"))
+				for i := 0; i < 100 && spent.Load() < amount*95/100; i++ {
+					cost := int64(i%5 + 1)
+					wait, stop := context.WithTimeout(ctx, 2*time.Second)
+					if tokens.Spend(wait, float64(cost)) == nil {
+						spent.Add(cost)
+					}
+					stop()
+				}
+				_ = client.Close()
+			}
+		}()
+	}
+	all.Wait()
+	t.Logf("%d of %d spent", spent.Load(), amount)
+	if spent.Load() > amount || spent.Load() < amount*95/100 {
+		t.Errorf("%d of %d spent", spent.Load(), amount)
+	}
+}
+
+// A caller that never waits gets an allowance, too.
+func TestAmountsThatWereRefusedAreAskedFor(t *testing.T) {
+	server := serveText(t, fmt.Sprintf(budgets, 1_000), "--data", t.TempDir(), "--bootstrap")
+	tokens := must(dial(t, server.address).Budget("tokens"))
+	eventually(t, "it is spent", func() bool {
+		time.Sleep(300 * time.Millisecond)
+		return tokens.TrySpend(5)
+	})
+}
