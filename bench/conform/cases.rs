@@ -90,7 +90,7 @@ pub(super) const CASES: &[Case] = &[
     case!(47, budgets::a_budget_that_is_opened_again_is_another_incarnation),
     case!(48, budgets::an_answer_to_another_incarnation_is_dropped),
     case!(49, budgets::a_release_reports_what_was_spent),
-    case!(50, budgets::waiting_callers_are_reported_promptly),
+    case!(50, budgets::missing_amounts_are_reported_promptly),
 ];
 
 /// Starts programs and servers.

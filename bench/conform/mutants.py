@@ -67,7 +67,7 @@ MUTANTS = [
     (47, "handles/spender.rs", "BudgetBook::new(Millis(0), fastrand::u64(1..))", "BudgetBook::new(Millis(0), 7)"),
     (48, SESSION, "if incarnation(&entry.demand) != ", "if incarnation(&entry.demand).is_none() && Some(0) != "),
     (49, SHARED, "if opened.is_budget() {", "if opened.is_budget() && opened.wants(now).amount < 0.0 {"),
-    (50, BUDGET, "need: self.waiting.1", "need: 0.0"),
+    (50, BUDGET, "if waiting > 0.0 { first } else { refused }", "first.min(waiting)"),
 ]
 
 

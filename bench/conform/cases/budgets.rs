@@ -234,7 +234,7 @@ pub(super) async fn a_release_reports_what_was_spent(kit: Kit) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn waiting_callers_are_reported_promptly(kit: Kit) -> Outcome {
+pub(super) async fn missing_amounts_are_reported_promptly(kit: Kit) -> Outcome {
     let script = respond(|entry| {
         let spent = entry.spent.unwrap_or_default();
         Grant::allowance(f64::max(10.0, spent.amount() + spent.need()), PERIOD).refresh(600).length(900)
@@ -247,5 +247,8 @@ pub(super) async fn waiting_callers_are_reported_promptly(kit: Kit) -> Outcome {
         report(received).is_some_and(|spent| spent.need() == 25.0)
     });
     let wants = asked.await?.entry(RESOURCE).map_or(0.0, ResourceRequest::wants);
-    check(wants >= 25.0, || format!("the client wants {wants} while a caller waits for 25"))
+    check(wants >= 25.0, || format!("the client wants {wants} while a caller waits for 25"))?;
+    spends(&mut client, 40, false, "with nothing left").await?;
+    left(&mut client, 40.0).await?;
+    spends(&mut client, 40, true, "that was refused before").await
 }
