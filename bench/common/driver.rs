@@ -87,4 +87,26 @@ impl Driver {
         let answer = self.send_within(&command, Duration::from_secs(seconds.into())).await?;
         answer.parse().map_err(|_| format!("`count`: expected a number, got {answer}"))
     }
+
+    /// Opens a budget. The error is `unsupported` if the library has none.
+    pub(crate) async fn open_budget(&mut self, resource: &str) -> Result<(), String> {
+        match self.send(&format!("budget {resource}")).await?.as_str() {
+            "ok" => Ok(()),
+            "unsupported" => Err("unsupported".to_owned()),
+            other => Err(format!("`budget {resource}`: expected ok or unsupported, got {other}")),
+        }
+    }
+
+    /// Spends an amount of a budget. Waits for the allowance, but no longer than this; 0 seconds do not wait.
+    pub(crate) async fn spend(&mut self, resource: &str, amount: u32, seconds: u32) -> Result<bool, String> {
+        let command = format!("spend {resource} {amount} {seconds}");
+        let answer = self.send_within(&command, Duration::from_secs(seconds.into())).await?;
+        answer.parse().map_err(|_| format!("`spend`: expected true or false, got {answer}"))
+    }
+
+    /// What may be spent of a budget now.
+    pub(crate) async fn left(&mut self, resource: &str) -> Result<f64, String> {
+        let answer = self.send(&format!("left {resource}")).await?;
+        answer.parse().map_err(|_| format!("`left`: expected a number, got {answer}"))
+    }
 }

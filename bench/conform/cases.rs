@@ -1,5 +1,6 @@
 //! The cases, one for each rule of docs/reference/client-protocol.md.
 
+mod budgets;
 mod leases;
 mod limiters;
 mod servers;
@@ -17,6 +18,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The resource of most cases.
 const RESOURCE: &str = "r";
+
+/// The failure of a case about budgets with a library that has none.
+pub(super) const UNSUPPORTED: &str = "unsupported";
 
 /// Why a case failed.
 type Outcome = Result<(), String>;
@@ -76,6 +80,17 @@ pub(super) const CASES: &[Case] = &[
     case!(37, limiters::a_gauge_admits_as_many_as_its_capacity),
     case!(38, limiters::a_gauge_reports_permits_beyond_a_smaller_lease),
     case!(39, limiters::a_closed_gauge_keeps_its_lease_while_permits_are_in_use),
+    case!(40, budgets::what_was_spent_is_reported_cumulatively),
+    case!(41, budgets::an_allowance_is_never_exceeded),
+    case!(42, budgets::a_refused_spend_takes_nothing),
+    case!(43, budgets::nothing_is_spent_after_the_expiry),
+    case!(44, budgets::the_lease_of_an_allowance_is_named_even_if_it_has_expired),
+    case!(45, budgets::an_allowance_is_of_one_period),
+    case!(46, budgets::a_client_that_starts_over_is_another_incarnation),
+    case!(47, budgets::a_budget_that_is_opened_again_is_another_incarnation),
+    case!(48, budgets::an_answer_to_another_incarnation_is_dropped),
+    case!(49, budgets::a_release_reports_what_was_spent),
+    case!(50, budgets::missing_amounts_are_reported_promptly),
 ];
 
 /// Starts programs and servers.
@@ -101,6 +116,14 @@ impl Kit {
         let server = ScriptedServer::start(script).await?;
         let mut client = self.client(&[&server], mode).await?;
         client.expect_ok(&format!("rate {RESOURCE} {wants}")).await?;
+        Ok((server, client))
+    }
+
+    /// Starts a server and a client that opens a budget.
+    async fn budget(&self, script: Script, mode: &str) -> Result<(ScriptedServer, Driver), String> {
+        let server = ScriptedServer::start(script).await?;
+        let mut client = self.client(&[&server], mode).await?;
+        client.open_budget(RESOURCE).await?;
         Ok((server, client))
     }
 }

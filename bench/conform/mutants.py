@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SESSION, STATE, LEASE = "session.rs", "session/resource_state.rs", "session/lease.rs"
 ROUTE, PACE, WIRE = "session/route.rs", "session/pace.rs", "transport/wire.rs"
 BUCKET, GAUGE = "limiter/bucket.rs", "limiter/waiting/gauge.rs"
+BUDGET, SHARED = "limiter/budget.rs", "handles/shared.rs"
 
 # Case, file, text, and what replaces it.
 MUTANTS = [
@@ -28,13 +29,13 @@ MUTANTS = [
     (11, SESSION, "if shrank && given.token.is_some()", "if shrank && given.token.is_none()"),
     (12, SESSION, "entry.named_until.is_some_and(|end| end <= now)", "entry.named_until.is_some_and(|_| false)"),
     (13, WIRE, "lease.capacity.filter(|capacity| capacity.is_finite())?", "lease.capacity?"),
-    (14, SESSION, "Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng)",
+    (14, "session/stream.rs", "Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng)",
         "Some(_) => MIN_REQUEST_GAP"),
     (15, SESSION, "if self.in_flight.is_some() || now < self.pause_until", "if now < self.pause_until"),
     (16, SESSION, "resources_per_request: settings.resources_per_request.max(1)", "resources_per_request: 1"),
     (17, SESSION, "if urgent {", "if urgent && entry.lease.is_none() {"),
     (18, SESSION, "is_none_or(|asked| demand.is_urgent(asked))", "is_none_or(|_| true)"),
-    (19, SESSION, "token: entry.lease.and_then(|lease| lease.token) }", "token: entry.lease.and(None) }"),
+    (19, SESSION, "let token = entry.lease.and_then(|lease| lease.token);", "let token = entry.lease.and(None);"),
     (20, SESSION, "for id in ids {\n            self.release(&id);", "for id in ids.iter().take(1) {\n            self.release(id);"),
     (21, SESSION, "self.leaving.retain(|_, entry| entry.lease.is_some_and(|lease| lease.is_live(now)));", ""),
     (22, SESSION, "if let Some(entry) = self.entries.get_mut(id) {\n            entry.schedule(soon);",
@@ -55,7 +56,18 @@ MUTANTS = [
     (36, LEASE, "now < self.end", "now < self.end.plus(Millis(60_000))"),
     (37, GAUGE, "if in_use > self.whole() {", "if in_use > self.whole() + 1 {"),
     (38, WIRE, "(beyond > 0.0).then_some(beyond)", "(beyond > 1e9).then_some(beyond)"),
-    (39, "handles/shared.rs", "if slot.handles > 0 {", "if slot.handles > 1 {"),
+    (39, SHARED, "if slot.handles > 0 {", "if slot.handles > 1 {"),
+    (40, WIRE, "amount: Some(spent.spent),", "amount: Some(spent.spent / 2.0),"),
+    (41, BUDGET, "after <= Sum::from(self.allowance)", "self.spent < Sum::from(self.allowance)"),
+    (42, BUDGET, "        if covered {\n", "        if covered || amount > self.allowance {\n"),
+    (43, BUDGET, "let covered = now < self.until", "let covered = now < self.until.plus(Millis(60_000))"),
+    (44, WIRE, "ask.has.or(ask.had).as_ref()", "ask.has.as_ref()"),
+    (45, BUDGET, "self.period.map(|period| period.start) != Some(budget.period.start)", "self.period.is_none()"),
+    (46, BUDGET, "self.incarnation = fresh();", "let _ = fresh();"),
+    (47, "handles/spender.rs", "BudgetBook::new(Millis(0), fastrand::u64(1..))", "BudgetBook::new(Millis(0), 7)"),
+    (48, SESSION, "if incarnation(&entry.demand) != ", "if incarnation(&entry.demand).is_none() && Some(0) != "),
+    (49, SHARED, "if opened.is_budget() {", "if opened.is_budget() && opened.wants(now).amount < 0.0 {"),
+    (50, BUDGET, "if waiting > 0.0 { first } else { refused }", "first.min(waiting)"),
 ]
 
 

@@ -12,9 +12,9 @@ use std::{
 
 use leaseway_proto::{
     doorman::{
-        DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
-        GetServerCapacityResponse, Lease, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse, ResourceRequest,
-        ResourceResponse,
+        BudgetLease, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
+        GetServerCapacityRequest, GetServerCapacityResponse, Lease, Mastership, ReleaseCapacityRequest,
+        ReleaseCapacityResponse, ResourceRequest, ResourceResponse,
         capacity_server::{Capacity, CapacityServer},
     },
     push::{
@@ -38,6 +38,8 @@ pub(super) struct Grant {
     pub(super) expiry_error: i64,
     /// Without it the length of the lease follows from the expiry alone, as at a Doorman server.
     pub(super) has_remaining: bool,
+    /// The period, if the resource is a budget.
+    pub(super) budget: Option<BudgetLease>,
 }
 
 impl Grant {
@@ -50,7 +52,20 @@ impl Grant {
             safe: None,
             expiry_error: 0,
             has_remaining: true,
+            budget: None,
         }
+    }
+
+    /// An allowance in an hour that begins at `start`, in Unix seconds.
+    pub(super) fn allowance(capacity: f64, start: i64) -> Grant {
+        let period = BudgetLease { period_start: Some(start), period_end: Some(start + 3600), starts_over: None };
+        Grant { budget: Some(period), ..Grant::of(capacity) }
+    }
+
+    /// An empty lease that tells the client of a budget to start over.
+    pub(super) fn starts_over(start: i64) -> Grant {
+        let grant = Grant::allowance(0.0, start);
+        Grant { budget: grant.budget.map(|budget| BudgetLease { starts_over: Some(true), ..budget }), ..grant }
     }
 
     pub(super) fn length(self, seconds: u64) -> Grant {
@@ -82,6 +97,7 @@ impl Grant {
             resource_id: Some(resource.to_owned()),
             gets: Some(self.lease(token)),
             safe_capacity: self.safe,
+            budget: self.budget,
             ..ResourceResponse::default()
         }
     }

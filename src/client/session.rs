@@ -252,6 +252,10 @@ impl<D: Demand> Session<D> {
             self.entries.insert(Arc::clone(id), ResourceState::new(demand, mode, now));
             return true;
         };
+        // A budget may be closed and opened again at the same moment.
+        let is_other = incarnation(&entry.demand) != incarnation(&demand);
+        let other = entry.lease.take_if(|lease| is_other && lease.budget.is_none_or(|budget| !budget.starts_over));
+        other.iter().for_each(|lease| self.first_end.remove(lease.end));
         let urgent = entry.asked.as_ref().is_none_or(|asked| demand.is_urgent(asked));
         if urgent {
             entry.schedule(soon);
@@ -571,7 +575,6 @@ impl<D: Demand> Session<D> {
         let Some(entry) = self.entries.get_mut(&given.id).or_else(|| self.leaving.get_mut(&given.id)) else {
             return false;
         };
-        let incarnation = |demand: &D| demand.spent().map(|spent| spent.incarnation);
         if incarnation(&entry.demand) != entry.asked.as_ref().and_then(incarnation) {
             // It answers another incarnation of this client of a budget, whose allowance is not this one's.
             entry.schedule(soon);
@@ -611,6 +614,11 @@ impl<D: Demand> Session<D> {
         entry.failed = false;
         true
     }
+}
+
+/// Budgets: the incarnation of the client.
+fn incarnation<D: Demand>(demand: &D) -> Option<u64> {
+    demand.spent().map(|spent| spent.incarnation)
 }
 
 /// How long a lease may be used. A lease shorter than twice the tail is used to its end, because little would be left of

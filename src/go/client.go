@@ -53,6 +53,8 @@ type Client struct {
 	clock   *transport.Clock
 	session *session.Session
 	opened  map[string]*opened
+	// budgets has the opened resources that are budgets.
+	budgets map[string]*opened
 	// closing: no resources can be opened. leaving: nothing is wanted, only releases are sent.
 	closing bool
 	leaving bool
@@ -114,6 +116,7 @@ func dial(s *settings) (*Client, error) {
 			Seed:                seed,
 		}),
 		opened:     map[string]*opened{},
+		budgets:    map[string]*opened{},
 		estimateAt: session.Never,
 	}
 	driver := &driver{client: client, dialer: dialer, deadline: s.pace.Deadline, outage: outage{now: time.Now}}
@@ -193,6 +196,17 @@ func (c *Client) Gauge(name string, options ...ResourceOption) (*Gauge, error) {
 	return &Gauge{Resource: Resource{opened: o}, limiter: o.gauge}, nil
 }
 
+// Budget opens a resource of kind BUDGET: an amount that may be spent in each period. Wants, modes and bursts do not apply
+// to it.
+func (c *Client) Budget(name string, options ...ResourceOption) (*Budget, error) {
+	// Nothing may be spent after the expiry.
+	o, err := c.open(name, kindBudget, append(slices.Clip(options), Pessimistic, WithWants(0)))
+	if err != nil {
+		return nil, err
+	}
+	return &Budget{Resource: Resource{opened: o}, limiter: o.budget}, nil
+}
+
 // Share opens a resource without a limiter. The caller has to respect its capacity, and may report its usage. The wants
 // are fixed.
 func (c *Client) Share(name string, wants float64, options ...ResourceOption) (*Share, error) {
@@ -234,6 +248,9 @@ func (c *Client) open(name, kind string, options []ResourceOption) (*opened, err
 	}
 	o := c.newOpened(name, kind, &s)
 	c.opened[name] = o
+	if o.budget != nil {
+		c.budgets[name] = o
+	}
 	now, _ := c.clock.Now()
 	c.want(now, o)
 	if o.estimatesWants() {
@@ -263,6 +280,8 @@ func (c *Client) newOpened(name, kind string, s *resourceSettings) *opened {
 		o.rate = limiter.NewRate(c.start, s.burst, s.maxDebt, onPressure)
 	case kindGauge:
 		o.gauge = limiter.NewGauge(c.start, onPressure)
+	case kindBudget:
+		o.budget = limiter.NewBudget(c.now, onPressure)
 	}
 	if s.wants != nil {
 		o.fixed = *s.wants
@@ -280,11 +299,13 @@ func (c *Client) closeResource(o *opened) {
 		return
 	}
 	delete(c.opened, o.id)
+	delete(c.budgets, o.id)
 	c.mu.Unlock()
 	// Close the limiter before releasing the lease.
 	o.closeLimiter()
 	c.mu.Lock()
 	if c.opened[o.id] == nil {
+		c.reportLast(o)
 		c.session.Release(o.id)
 	}
 	c.mu.Unlock()
@@ -338,13 +359,16 @@ func (c *Client) beginClosing() {
 	c.mu.Lock()
 	c.closing = true
 	all := c.opened
-	c.opened = map[string]*opened{}
+	c.opened, c.budgets = map[string]*opened{}, map[string]*opened{}
 	c.mu.Unlock()
 	for _, o := range all {
 		o.closeLimiter()
 	}
 	c.mu.Lock()
 	c.leaving = true
+	for _, o := range all {
+		c.reportLast(o)
+	}
 	c.session.ReleaseAll()
 	c.mu.Unlock()
 	notify(c.wakeup)
@@ -431,6 +455,24 @@ func (c *Client) want(now time.Duration, o *opened) {
 			o.estimateAt = at
 			heap.Push(&c.scheduled, estimate{at, o})
 		}
+	}
+}
+
+// takeAllowances gives budgets their new allowances. The lock must be held, so that no request reports less than was spent
+// before.
+func (c *Client) takeAllowances(now time.Duration) {
+	for id, o := range c.budgets {
+		if lease := c.session.Lease(now, id); lease != nil && o.budget.Take(now, lease) {
+			c.want(now, o)
+		}
+	}
+}
+
+// reportLast reports what was spent of a budget before its lease is released. The lock must be held.
+func (c *Client) reportLast(o *opened) {
+	if o.budget != nil {
+		now, _ := c.clock.Now()
+		c.session.Want(now, o.id, o.wants(now), session.Mode(o.mode))
 	}
 }
 

@@ -9,7 +9,8 @@
 //	err = searches.Wait(ctx)
 //
 // A [Rate] has permits per second, and the methods of golang.org/x/time/rate. A [Gauge] has permits that are in use at
-// the same time. How much capacity is asked for is estimated from the callers, unless [WithWants] sets it.
+// the same time. A [Budget] is an amount per period that all clients together never overspend. How much capacity is asked
+// for is estimated from the callers, unless [WithWants] sets it.
 //
 // A server that is away is not an error. Leases last until they expire, and then the [Mode] decides what may be used. A
 // lease is never used after its expiry.

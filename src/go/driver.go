@@ -396,6 +396,7 @@ func (c *Client) report(outcome func(*session.Session, time.Duration), why strin
 	c.mu.Lock()
 	now, suspended := c.clock.Now()
 	outcome(c.session, now)
+	c.takeAllowances(now)
 	if why != "" {
 		c.lastError = why
 	}

@@ -398,3 +398,75 @@ func TestWorkersInALoopPassTheCapacityAndNoMore(t *testing.T) {
 		t.Errorf("%g permits in %.3f s", count, took)
 	}
 }
+
+// Clients spend a budget while its master is killed. They come and go, and come back under their names.
+func TestABudgetIsNeverOverspent(t *testing.T) {
+	const amount, enough = 3_000, 2_400
+	peers := startPeers(t, []template{{glob: "tokens*", kind: "BUDGET", capacity: amount, lease: 10, refresh: 1}})
+	var addresses []string
+	for _, peer := range peers {
+		addresses = append(addresses, peer.address)
+	}
+	var spent atomic.Int64
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	// spend spends costs of 1 to 5 until the condition is false, or a caller has waited for long.
+	spend := func(name string, goesOn func(spends int) bool) {
+		client := dial(t, addresses[0], leaseway.WithEndpoints(addresses[1:]...), leaseway.WithID(name))
+		defer client.Close()
+		tokens := must(client.Budget("tokens"))
+		for i := 0; goesOn(i); i++ {
+			cost := int64(i%5 + 1)
+			wait, stop := context.WithTimeout(ctx, 5*time.Second)
+			err := tokens.Spend(wait, float64(cost))
+			stop()
+			if err != nil {
+				return
+			}
+			spent.Add(cost)
+		}
+	}
+	var all sync.WaitGroup
+	for n := range 4 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for ctx.Err() == nil && spent.Load() < enough {
+				spend(fmt.Sprintf("spender-%d", n), func(spends int) bool { return spends < 200 && spent.Load() < enough })
+			}
+		}()
+	}
+	eventually(t, "a third is spent", func() bool { return spent.Load() > amount/3 })
+	killMaster(t, peers)
+	all.Wait()
+	if spent.Load() < enough {
+		t.Errorf("%d of %d spent", spent.Load(), amount)
+	}
+	spend("last", func(int) bool { return true })
+	t.Logf("%d of %d spent", spent.Load(), amount)
+	if spent.Load() > amount {
+		t.Errorf("%d of %d spent", spent.Load(), amount)
+	}
+}
+
+func killMaster(t *testing.T, peers []*server) {
+	t.Helper()
+	client := dial(t, peers[0].address)
+	must(client.Budget("tokens-of-others"))
+	ready(t, client)
+	for _, peer := range peers {
+		if peer.address == client.Health().Server {
+			peer.kill()
+		}
+	}
+}
+
+// A caller that never waits gets an allowance, too.
+func TestAmountsThatWereRefusedAreAskedFor(t *testing.T) {
+	server := serve(t, []template{{glob: "tokens*", kind: "BUDGET", capacity: 1_000, lease: 10, refresh: 1}})
+	tokens := must(dial(t, server.address).Budget("tokens"))
+	eventually(t, "it is spent", func() bool {
+		time.Sleep(300 * time.Millisecond)
+		return tokens.TrySpend(5)
+	})
+}

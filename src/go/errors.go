@@ -25,7 +25,7 @@ func (e *OptionError) Error() string {
 // KindError says that a resource is open as another kind already. All handles of a resource have the same kind.
 type KindError struct {
 	Resource string
-	// Is and Asked are "rate", "gauge" or "resource without a limiter".
+	// Is and Asked are "rate", "gauge", "budget" or "resource without a limiter".
 	Is    string
 	Asked string
 }

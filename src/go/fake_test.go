@@ -19,6 +19,8 @@ type fake struct {
 	mu       sync.Mutex
 	capacity float64
 	lengthMs int64
+	// budget is set if its resources are budgets.
+	budget *wire.BudgetLease
 	// asked counts the requests for capacity, and last is the last one.
 	asked    int
 	last     *wire.GetCapacityRequest
@@ -79,6 +81,7 @@ func (f *fake) getCapacity(ctx context.Context, request *wire.GetCapacityRequest
 				ExpiryTime: proto.Int64(1), RefreshInterval: proto.Int64(1), Capacity: proto.Float64(f.capacity),
 				Token: proto.Uint64(uint64(f.asked)), RemainingMs: proto.Int64(f.lengthMs),
 			},
+			Budget: f.budget,
 		})
 	}
 	return answer, nil

@@ -13,9 +13,10 @@ import (
 
 // Kinds of resources, as errors name them.
 const (
-	kindRate  = "rate"
-	kindGauge = "gauge"
-	kindPlain = "resource without a limiter"
+	kindRate   = "rate"
+	kindGauge  = "gauge"
+	kindBudget = "budget"
+	kindPlain  = "resource without a limiter"
 )
 
 // opened is an open resource: the state that all its handles share.
@@ -25,9 +26,10 @@ type opened struct {
 	kind     string
 	mode     Mode
 	priority int64
-	// rate or gauge enforces the capacity; neither for a resource without a limiter.
-	rate  *limiter.Rate
-	gauge *limiter.Gauge
+	// rate, gauge or budget enforces the capacity; none of them for a resource without a limiter.
+	rate   *limiter.Rate
+	gauge  *limiter.Gauge
+	budget *limiter.Budget
 	// refs counts handles, permits and reservations. At 0 the resource is closed.
 	refs atomic.Int64
 	// effectivePriority is the priority at which the server counts this client.
@@ -77,6 +79,11 @@ func (o *opened) estimateWants() {
 func (o *opened) wants(now time.Duration) session.Wants {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.budget != nil {
+		amount, spent := o.budget.Wants(now)
+		o.lastWants = amount
+		return session.Wants{Amount: amount, Priority: o.priority, Spent: spent}
+	}
 	wants := session.Wants{Amount: o.fixed, Priority: o.priority, Outstanding: o.inUse}
 	// Read the peak once, because reading resets it, and both wants and usage depend on it.
 	peak := uint64(0)
@@ -230,6 +237,8 @@ func (o *opened) nextSampleAt() (time.Duration, bool) {
 func (o *opened) isUnderPressure() bool {
 	waiting := uint64(0)
 	switch {
+	case o.budget != nil:
+		return o.budget.HasWaiting()
 	case o.rate != nil:
 		waiting = o.rate.Waiting() + o.rate.Debt()
 	case o.gauge != nil:
@@ -245,6 +254,8 @@ func (o *opened) closeLimiter() {
 		o.rate.Close()
 	case o.gauge != nil:
 		o.gauge.Close()
+	case o.budget != nil:
+		o.budget.Close()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

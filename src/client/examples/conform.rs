@@ -9,13 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Basis, Client, Gauge, Mode, Permit, Rate, Resource};
+use leaseway_client::{Basis, Budget, Client, Gauge, Mode, Permit, Rate, Resource};
 
 type Failure = Box<dyn Error>;
 
 enum Opened {
     Rate(Rate),
     Gauge(Gauge),
+    Budget(Budget),
 }
 
 impl Opened {
@@ -23,6 +24,7 @@ impl Opened {
         match self {
             Opened::Rate(rate) => rate.resource(),
             Opened::Gauge(gauge) => gauge.resource(),
+            Opened::Budget(budget) => budget.resource(),
         }
     }
 }
@@ -55,6 +57,15 @@ impl Driver {
                 let gauge = self.client()?.resource(name).wants(wants.parse()?).gauge()?;
                 self.opened.insert(name.to_owned(), Opened::Gauge(gauge));
             }
+            ["budget", name] => {
+                let budget = self.client()?.budget(name)?;
+                self.opened.insert(name.to_owned(), Opened::Budget(budget));
+            }
+            ["spend", name, amount, seconds] => {
+                let (amount, wait) = (amount.parse()?, Duration::from_secs(seconds.parse()?));
+                return Ok(spend(self.budget(name)?, amount, wait).await.to_string());
+            }
+            ["left", name] => return Ok(self.budget(name)?.left().to_string()),
             ["wants", name, wants] => self.opened(name)?.resource().set_wants(wants.parse()?)?,
             ["capacity", name] => {
                 let usable = self.opened(name)?.resource().usable();
@@ -70,6 +81,7 @@ impl Driver {
                 let permit = match self.opened(name)? {
                     Opened::Rate(rate) => return Ok(rate.try_acquire(n).is_ok().to_string()),
                     Opened::Gauge(gauge) => gauge.try_acquire(n),
+                    Opened::Budget(_) => return Err("a budget has no permits".into()),
                 };
                 let is_admitted = permit.is_ok();
                 self.permits.entry(name.to_owned()).or_default().extend(permit);
@@ -100,9 +112,24 @@ impl Driver {
         self.client.as_ref().ok_or_else(|| "there is no client".into())
     }
 
+    fn budget(&self, name: &str) -> Result<&Budget, Failure> {
+        match self.opened(name)? {
+            Opened::Budget(budget) => Ok(budget),
+            _ => Err("it is not a budget".into()),
+        }
+    }
+
     fn opened(&self, name: &str) -> Result<&Opened, Failure> {
         self.opened.get(name).ok_or_else(|| "it is not open".into())
     }
+}
+
+/// Returns whether the amount was spent.
+async fn spend(budget: &Budget, amount: f64, wait: Duration) -> bool {
+    if wait.is_zero() {
+        return budget.try_spend(amount).is_ok();
+    }
+    tokio::time::timeout(wait, budget.spend(amount)).await.is_ok_and(|spent| spent.is_ok())
 }
 
 #[tokio::main]

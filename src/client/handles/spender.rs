@@ -95,7 +95,7 @@ impl Spender {
     /// Spends an amount if the allowance covers it and no caller waits.
     pub(crate) fn try_spend(&self, now: Millis, amount: Amount) -> Result<(), SpendError> {
         let Ok(_turn) = self.turn.try_lock() else { return Err(SpendError::Behind) };
-        self.take_from_book(now, amount)
+        self.take_from_book(now, amount, false)
     }
 
     /// Waits until the allowance covers an amount, and spends it.
@@ -112,7 +112,7 @@ impl Spender {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.take_from_book(now(), amount) {
+            match self.take_from_book(now(), amount, true) {
                 Err(SpendError::NotCovered { .. }) => {}
                 done => return done,
             }
@@ -135,12 +135,16 @@ impl Spender {
         self.lock().book.period()
     }
 
-    fn take_from_book(&self, now: Millis, amount: Amount) -> Result<(), SpendError> {
+    /// `waits`: the caller waits if it is refused.
+    fn take_from_book(&self, now: Millis, amount: Amount, waits: bool) -> Result<(), SpendError> {
         let mut state = self.lock();
         if state.closed {
             return Err(Closed.into());
         }
         let spent = state.book.spend(now, amount);
+        if !spent && !waits {
+            state.book.refuse(now, amount);
+        }
         let (left, is_short) = (state.book.left(now).get(), state.book.is_short(now));
         drop(state);
         if !spent || is_short {

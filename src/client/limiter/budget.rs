@@ -25,6 +25,8 @@ pub struct BudgetBook {
     spent: Sum,
     /// What callers wait for: in total, and the first of them.
     waiting: (f64, f64),
+    /// What was refused to callers that do not wait, and when.
+    refused: Option<(f64, Millis)>,
     /// The refresh interval of the lease, and the rate of spending per second.
     refresh: Millis,
     rate: f64,
@@ -36,6 +38,9 @@ pub struct BudgetBook {
 
 /// The rate is a mean over about this time.
 const RATE_SECS: f64 = 5.0;
+
+/// How long an amount that was refused is asked for: callers that do not wait may try again.
+const REFUSED_FOR: Millis = Millis(60_000);
 
 impl BudgetBook {
     /// An empty book. `incarnation` is a random number.
@@ -49,6 +54,7 @@ impl BudgetBook {
             until: Millis(0),
             spent: Sum::ZERO,
             waiting: (0.0, 0.0),
+            refused: None,
             refresh: Millis::from_secs(5),
             rate: 0.0,
             sampled: (now, Sum::ZERO),
@@ -86,8 +92,18 @@ impl BudgetBook {
         let covered = now < self.until && after <= Sum::from(self.allowance);
         if covered {
             self.spent = after;
+            self.refused = self.refused.filter(|(refused, _)| *refused > amount.get());
         }
         covered
+    }
+
+    /// Notes an amount that was refused to a caller that does not wait, so that it is asked for.
+    pub fn refuse(&mut self, now: Millis, amount: Amount) {
+        self.refused = Some((self.refused(now).max(amount.get()), now));
+    }
+
+    fn refused(&self, now: Millis) -> f64 {
+        self.refused.filter(|(_, at)| now.since(*at) < REFUSED_FOR).map_or(0.0, |(amount, _)| amount)
     }
 
     /// What may be spent now, without asking.
@@ -110,9 +126,10 @@ impl BudgetBook {
         self.waiting = (total, first);
     }
 
-    /// Whether less than half of what was last wanted is left, or callers wait.
+    /// Whether less than half of what was last wanted is left, or less than what was refused, or callers wait.
     pub fn is_short(&self, now: Millis) -> bool {
-        self.waiting.0 > 0.0 || self.rate > 0.0 && self.left(now).get() < self.wanted / 2.0
+        let left = self.left(now).get();
+        self.waiting.0 > 0.0 || left < self.refused(now) || self.rate > 0.0 && left < self.wanted / 2.0
     }
 
     /// Nothing can be spent from now on.
@@ -120,7 +137,7 @@ impl BudgetBook {
         self.until = Millis(0);
     }
 
-    /// The demand: what is spent in two refresh intervals, and what callers wait for.
+    /// The demand: what is spent in two refresh intervals, what callers wait for, and what was refused.
     pub fn wants(&mut self, now: Millis) -> (f64, BudgetUse) {
         let (at, before) = self.sampled;
         let elapsed = now.since(at).0 as f64 / 1000.0;
@@ -133,12 +150,14 @@ impl BudgetBook {
             }
             self.sampled = (now, self.spent);
         }
-        self.wanted = (self.rate * self.refresh.0 as f64 / 500.0 + self.waiting.0).ceil();
+        let (waiting, first) = self.waiting;
+        let refused = self.refused(now);
+        self.wanted = (self.rate * self.refresh.0 as f64 / 500.0 + waiting + refused).ceil();
         let report = BudgetUse {
             spent: self.spent.ceil().get(),
             period: self.period.map_or(0, |period| period.start),
             incarnation: self.incarnation,
-            need: self.waiting.1,
+            need: if waiting > 0.0 { first } else { refused },
             token: self.token,
             is_short: self.is_short(now),
         };
@@ -204,6 +223,21 @@ mod tests {
         book.take(&lease(1, 1.0, PERIOD, false), || 2);
         let spent = (0..20_000).filter(|_| book.spend(Millis(0), amount(0.0001))).count();
         assert!((9_999..=10_000).contains(&spent), "{spent}");
+    }
+
+    #[test]
+    fn amounts_that_were_refused_are_asked_for_until_they_are_spent() {
+        let mut book = BudgetBook::new(Millis(0), 1);
+        book.refuse(Millis(0), amount(20.0));
+        book.refuse(Millis(1_000), amount(5.0));
+        let (wants, report) = book.wants(Millis(1_000));
+        assert_eq!((wants, report.need, report.is_short), (20.0, 20.0, true));
+        assert_eq!(book.wants(Millis(61_000)).0, 0.0, "too long ago");
+        book.refuse(Millis(61_000), amount(20.0));
+        book.take(&Lease { end: Millis(90_000), ..lease(1, 30.0, PERIOD, false) }, || 2);
+        assert!(!book.is_short(Millis(62_000)), "it is covered");
+        assert!(book.spend(Millis(62_000), amount(5.0)) && book.wants(Millis(62_000)).1.need == 20.0);
+        assert!(book.spend(Millis(62_000), amount(20.0)) && book.wants(Millis(62_000)).1.need == 0.0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod streams;
 
 use std::sync::Arc;
 
-use leaseway_core::types::Millis;
+use leaseway_core::{policy::period::Span, resource::BudgetLease, types::Millis};
 
 use crate::session::*;
 
@@ -559,6 +559,29 @@ fn a_resource_wanted_again_before_its_release_keeps_its_lease_and_is_reported_ag
     session.changes(Millis(1_000), |_, usable| reported.push((usable.capacity.get(), usable.basis)));
     assert_eq!(reported, [(40.0, Basis::Lease)], "its handle is new");
     assert_eq!(named(&poll(&mut session, 1_000)), (Some(1), None));
+}
+
+#[test]
+fn a_budget_wanted_by_another_incarnation_starts_without_a_lease() {
+    let of = |incarnation| Wants { spent: Some(BudgetUse { incarnation, ..BudgetUse::default() }), ..wants(10.0) };
+    let allowance = || {
+        let budget = BudgetLease { period: Span { start: 1000, end: 2000 }, starts_over: false };
+        vec![GrantedLease { budget: Some(budget), ..given("r", 10.0, 1) }]
+    };
+    for is_released in [false, true] {
+        let mut session = Session::new(settings(&["a:1"]));
+        session.want(Millis(0), &id("r"), of(1), MODE);
+        let asked = poll(&mut session, 0);
+        assert!(session.answered(Millis(10), asked.number, allowance()));
+        session.want(Millis(20), &id("r"), of(1), MODE);
+        assert_eq!(token(&session, 20), Some(1));
+        if is_released {
+            session.release("r");
+        }
+        session.want(Millis(20), &id("r"), of(2), MODE);
+        assert_eq!(token(&session, 20), None, "released: {is_released}");
+        assert_eq!(named(&poll(&mut session, 200)), (None, None));
+    }
 }
 
 #[test]

@@ -49,6 +49,21 @@ class Driver:
             count += 1
         return count
 
+    def budget(self, name):
+        self.opened[name] = self.client.budget(name)
+
+    def spend(self, name, amount, seconds):
+        if float(seconds) == 0:
+            return str(self.opened[name].try_spend(float(amount))).lower()
+        try:
+            self.opened[name].spend(float(amount), timeout=float(seconds))
+        except TimeoutError:
+            return "false"
+        return "true"
+
+    def left(self, name):
+        return self.opened[name].left
+
     def close(self, name):
         # The lease is released with the last reference.
         del self.opened[name]

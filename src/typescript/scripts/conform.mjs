@@ -45,6 +45,21 @@ const commands = {
       }
     }
   },
+  budget: (name) => {
+    opened.set(name, client.budget(name));
+  },
+  spend: async (name, amount, seconds) => {
+    if (Number(seconds) === 0) {
+      return opened.get(name).trySpend(Number(amount));
+    }
+    try {
+      await opened.get(name).spend(Number(amount), { timeoutMs: Number(seconds) * 1000 });
+      return true;
+    } catch {
+      return false;
+    }
+  },
+  left: (name) => opened.get(name).left,
   close: (name) => opened.get(name).close(),
   exit: () => client.close(),
 };

@@ -1,5 +1,6 @@
 import { hostname } from "node:os";
 
+import { Budget } from "./budget.js";
 import { guarded } from "./callback.js";
 import { KeepAlive, SystemClock } from "./clock.js";
 import { type SecurityOptions, selectsTls } from "./credentials.js";
@@ -194,6 +195,15 @@ export class Client {
   /** Opens a resource as a gauge: permits in use at the same time. Throws `OpenError` if it is open as a rate. */
   gauge(id: string, options: GaugeOptions = {}): Gauge {
     return new Gauge(this.driver, this.open(id, this.openSettings("gauge", options)));
+  }
+
+  /**
+   * Opens a resource of kind BUDGET: an amount that may be spent in each period. Throws `OpenError` if it is open as
+   * another kind.
+   */
+  budget(id: string): Budget {
+    // Nothing may be spent after the expiry.
+    return new Budget(this.driver, this.open(id, this.openSettings("budget", { wants: 0, mode: "pessimistic" })));
   }
 
   /**

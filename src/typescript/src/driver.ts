@@ -282,6 +282,7 @@ export class Driver {
     this.opened.delete(resource.id);
     // Close the limiter before releasing the lease.
     this.closeResource(resource);
+    this.reportLast(resource);
     this.session.release(resource.id);
     this.scheduleStep();
   }
@@ -290,6 +291,13 @@ export class Driver {
     this.scheduledEstimates.delete(resource.id);
     resource.close();
     this.recordLease(resource.id, 0);
+  }
+
+  /** Reports what was spent of a budget before its lease is released. */
+  private reportLast(resource: OpenResource): void {
+    if (resource.limiter.kind !== "budget") return;
+    const now = this.clock.nowMs();
+    this.session.want(now, resource.id, resource.wants(now), resource.mode);
   }
 
   /** Updates the demand for a resource. It is sent at once if it has changed enough. */
@@ -305,7 +313,10 @@ export class Driver {
     this.closing = true;
     const resources = [...this.opened.values()];
     this.opened.clear();
-    for (const resource of resources) this.closeResource(resource);
+    for (const resource of resources) {
+      this.closeResource(resource);
+      this.reportLast(resource);
+    }
     this.session.releaseAll();
     this.scheduleStep();
   }
@@ -653,6 +664,7 @@ export class Driver {
     const now = this.clock.nowMs();
     const taken = take(now);
     if (taken !== undefined) {
+      this.takeAllowances(now, taken.ids);
       for (const id of taken.ids) this.extend(now, id);
       this.applyChanges(now);
       this.applyPools(now, taken.response);
@@ -662,6 +674,14 @@ export class Driver {
       this.discover(connection);
     }
     this.step();
+  }
+
+  /** Gives budgets their new allowances. */
+  private takeAllowances(now: number, ids: readonly string[]): void {
+    for (const id of ids) {
+      const [lease, resource] = [this.session.lease(now, id), this.opened.get(id)];
+      if (lease !== undefined && resource?.takeAllowance(lease) === true) this.want(now, resource);
+    }
   }
 
   /** A renewed lease of the same capacity is no change of capacity, but it ends later. */

@@ -2,16 +2,19 @@ import { type Burst, Bucket } from "./limiter/bucket.js";
 import { PermitCount } from "./limiter/count.js";
 import { Demand, type Sample } from "./limiter/demand.js";
 import { Semaphore, type SemaphoreEvents, type Time } from "./limiter/semaphore.js";
+import { Spender } from "./limiter/spender.js";
 import { type PoolState, type Usage, type UsageCounters, UsageTracker } from "./limiter/usage.js";
 import { estimating, type Window, WindowDemand } from "./limiter/window.js";
-import type { Mode, Usable, Wants } from "./session.js";
+import type { Lease, Mode, Usable, Wants } from "./session.js";
 
-export type Kind = "rate" | "gauge";
+export type Kind = "rate" | "gauge" | "budget";
 
 /** What enforces the capacity. */
 export type Limiter =
   | { readonly kind: "rate"; readonly semaphore: Semaphore<Bucket> }
-  | { readonly kind: "gauge"; readonly semaphore: Semaphore<PermitCount> };
+  | { readonly kind: "gauge"; readonly semaphore: Semaphore<PermitCount> }
+  /** The semaphore only notices the expiry of the lease. Nobody takes its permits. */
+  | { readonly kind: "budget"; readonly semaphore: Semaphore<PermitCount>; readonly spender: Spender };
 
 /** Settings of an open resource. */
 export interface OpenSettings {
@@ -63,6 +66,9 @@ export class OpenResource {
       const bucket = new Bucket(burst, time.now(), settings.window !== undefined);
       if (settings.maxDebt !== undefined) bucket.maxDebt = settings.maxDebt;
       this.limiter = { kind: "rate", semaphore: new Semaphore(bucket, time, events) };
+    } else if (settings.kind === "budget") {
+      const semaphore = new Semaphore(new PermitCount(), time);
+      this.limiter = { kind: "budget", semaphore, spender: new Spender(time, events) };
     } else {
       this.limiter = { kind: "gauge", semaphore: new Semaphore(new PermitCount(), time, events) };
     }
@@ -70,7 +76,8 @@ export class OpenResource {
   }
 
   private newEstimate(): WantsSource {
-    return { estimated: new Demand(estimating(this.limiter.kind, this.window?.window)) };
+    const kind = this.limiter.kind === "rate" ? "rate" : "gauge";
+    return { estimated: new Demand(estimating(kind, this.window?.window)) };
   }
 
   setFixedWants(wants: number): void {
@@ -96,6 +103,11 @@ export class OpenResource {
   /** The demand now. */
   wants(now: number): Wants {
     const { limiter } = this;
+    if (limiter.kind === "budget") {
+      const { amount, spent } = limiter.spender.wants(now);
+      this.wanted = amount;
+      return { amount, priority: this.priority, outstanding: 0, usage: undefined, spent };
+    }
     // Notice an expiry before the meter is read, because reading computes credit.
     limiter.semaphore.now();
     // Read the peak once, because reading resets it, and both wants and usage depend on it.
@@ -108,7 +120,7 @@ export class OpenResource {
 
   private estimate(demand: Demand, now: number, peak: number): number {
     const { limiter, window } = this;
-    if (limiter.kind === "gauge") {
+    if (limiter.kind !== "rate") {
       demand.sample(now, { count: peak, freely: 0, refunded: 0, waiting: 0, queuedMs: 0, capacity: 0 });
       return demand.wants(now);
     }
@@ -174,6 +186,7 @@ export class OpenResource {
 
   /** Whether callers wait or there is debt, and wants are estimated. */
   isUnderPressure(now: number): boolean {
+    if (this.limiter.kind === "budget") return this.limiter.spender.hasWaiting;
     return this.estimatesWants && this.limiter.semaphore.pending(now) > 0;
   }
 
@@ -211,8 +224,14 @@ export class OpenResource {
     return () => this.watchers.delete(watcher);
   }
 
+  /** Budgets: takes the newest lease. Returns whether the client should ask again at once. */
+  takeAllowance(lease: Lease): boolean {
+    return this.limiter.kind === "budget" && this.limiter.spender.take(lease);
+  }
+
   /** Closes the limiter. */
   close(): void {
+    if (this.limiter.kind === "budget") this.limiter.spender.close();
     this.limiter.semaphore.close();
     this.apply({ capacity: 0, basis: "unknown" }, Number.POSITIVE_INFINITY, () => {});
   }

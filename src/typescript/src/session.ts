@@ -82,6 +82,32 @@ export interface Lease {
   /** The name of the lease; absent from servers that speak only the original protocol. */
   readonly token: bigint | undefined;
   readonly wire: Wire;
+  /** Budgets: the period. The capacity is what may be spent in it, in all. */
+  readonly budget?: BudgetLease | undefined;
+}
+
+/** What the lease of a budget says besides its capacity. */
+export interface BudgetLease {
+  /** The period in Unix seconds. It has no end if the budget is spent once. */
+  readonly start: bigint;
+  readonly end: bigint | undefined;
+  /** All that this incarnation had counts as spent. The client continues as another one. */
+  readonly startsOver: boolean;
+}
+
+/** The report of a client of a budget. */
+export interface BudgetUse {
+  /** All that this incarnation has spent in the period. */
+  readonly spent: number;
+  /** The start of the period; 0 before the first lease. */
+  readonly period: bigint;
+  readonly incarnation: bigint;
+  /** The smallest useful slice. */
+  readonly need: number;
+  /** The lease that gave the allowance. Requests name no other. */
+  readonly token: bigint | undefined;
+  /** Whether a larger allowance is needed soon. */
+  readonly isShort: boolean;
 }
 
 /** The demand for one resource. */
@@ -93,6 +119,8 @@ export interface Wants {
   readonly outstanding: number;
   /** Pools: usage of the lease that is echoed with this demand. */
   readonly usage: Usage | undefined;
+  /** Budgets: what was spent. */
+  readonly spent?: BudgetUse | undefined;
 }
 
 /** One resource of a request for capacity. */
@@ -110,6 +138,8 @@ export interface Release {
   readonly id: string;
   /** The name of the newest lease. */
   readonly token: bigint | undefined;
+  /** Budgets: the last report. */
+  readonly spent?: BudgetUse | undefined;
 }
 
 /** A request to send. */
@@ -137,6 +167,8 @@ export interface Given {
   readonly wire: Wire;
   /** The safe capacity: what to use after the lease has expired. */
   readonly safe: number | undefined;
+  /** Budgets: the period. */
+  readonly budget?: BudgetLease | undefined;
 }
 
 /** The settings of a session. */
@@ -175,6 +207,7 @@ function changed(is: number, was: number): boolean {
 
 /** Whether a demand differs enough from the one `asked` for last that it should not wait for the next refresh. */
 export function isUrgent(demand: Wants, asked: Wants): boolean {
+  if (demand.spent !== undefined) return asked.spent === undefined || isReportUrgent(demand.spent, asked.spent);
   return (
     changed(demand.amount, asked.amount) ||
     changed(demand.outstanding, asked.outstanding) ||
@@ -182,9 +215,18 @@ export function isUrgent(demand: Wants, asked: Wants): boolean {
   );
 }
 
-/** Whether a renewal stands for a request with this demand. What is outstanding or was used is in each request. */
+function isReportUrgent(report: BudgetUse, asked: BudgetUse): boolean {
+  const hasMoved = report.spent > asked.spent || report.need > asked.need;
+  return report.incarnation !== asked.incarnation || report.period !== asked.period || (report.isShort && hasMoved);
+}
+
+/**
+ * Whether a renewal stands for a request with this demand. What is outstanding, was used or was spent is in each request.
+ */
 function isSame(demand: Wants, asked: Wants): boolean {
-  const isPlain = [demand, asked].every(({ outstanding, usage }) => outstanding === 0 && usage === undefined);
+  const isPlain = [demand, asked].every(
+    ({ outstanding, usage, spent }) => outstanding === 0 && usage === undefined && spent === undefined,
+  );
   return isPlain && demand.amount === asked.amount && demand.priority === asked.priority;
 }
 
@@ -349,7 +391,8 @@ export class Session {
       returning.due = Math.max(soon, returning.notBefore);
       // It may have been opened anew, by a handle that does not know of the lease yet.
       returning.reported = undefined;
-      if (returning.givenBack) {
+      // The allowance of a budget belongs to the incarnation that was closed.
+      if (returning.givenBack || demand.spent !== undefined) {
         // The server may have processed the release.
         const { safe } = returning;
         returning = new ResourceState(id, demand, mode, now);
@@ -849,7 +892,7 @@ export class Session {
       if (lease === undefined) this.leaving.delete(id);
       else if (releases.length < this.resourcesPerRequest) {
         entry.givenBack = true;
-        releases.push({ id, token: lease.token });
+        releases.push({ id, token: lease.token, spent: entry.demand.spent });
       }
     }
     return releases;
@@ -876,6 +919,12 @@ export class Session {
     const wanted = this.entries.get(given.id);
     const entry = wanted ?? this.leaving.get(given.id);
     if (entry === undefined) return false;
+    if (entry.demand.spent?.incarnation !== entry.asked?.spent?.incarnation) {
+      // It answers an earlier incarnation of this client of a budget, whose allowance is not that of this one.
+      entry.schedule(soon);
+      if (wanted !== undefined) this.firstDue.insert(entry.due);
+      return false;
+    }
     if (entry.namedUntil !== undefined && entry.namedUntil <= now) {
       // A new master may have counted the named lease as live although its capacity belongs to another client by now.
       // The next request names the lease as expired, so its answer counts whenever it arrives.
@@ -897,7 +946,8 @@ export class Session {
       this.firstEnd.insert(end);
       this.unreported.add(given.id);
     }
-    entry.lease = { capacity, end, refresh: given.refresh, token: given.token, wire: given.wire };
+    const { refresh: interval, token, wire, budget } = given;
+    entry.lease = { capacity, end, refresh: interval, token, wire, budget };
     entry.length = given.length;
     entry.safe = given.safe ?? entry.safe;
     entry.failed = false;

@@ -32,19 +32,30 @@ const lease = {
   remainingMs: -1n,
 };
 
+const spent = { amount: 0.5, period: 1_764_150_000n, incarnation: 2n ** 64n - 1n, need: 2 };
+const budget = { periodStart: -1n, periodEnd: 1_764_150_000n, startsOver: true };
+
 describe("the codec", () => {
   it("writes what protobufjs reads, and reads what it writes", () => {
     const request: GetCapacityRequest = {
       clientId: "host:1:ü",
       resource: [
         { resourceId: "a", priority: -3n, wants: 1e15, has: lease, outstanding: 0.5 },
+        { resourceId: "s", priority: 0n, wants: 0, spent },
         { resourceId: "b".repeat(300), priority: 0n, wants: 0, had: lease, usage: { intervalMs: 4_000n } },
       ],
       dropsLate: true,
     };
-    const release: ReleaseCapacityRequest = { clientId: "c", resourceId: ["a", "b"], token: [0n, 2n ** 63n] };
+    const release: ReleaseCapacityRequest = {
+      clientId: "c",
+      resourceId: ["a", "b"],
+      token: [0n, 2n ** 63n],
+      spent: [{}, spent],
+    };
     const answer: GetCapacityResponse = {
-      response: [{ resourceId: "a", gets: lease, safeCapacity: -1, pool: { state: 3, reason: "why" }, priority: 7n }],
+      response: [
+        { resourceId: "a", gets: lease, safeCapacity: -1, pool: { state: 3, reason: "why" }, priority: 7n, budget },
+      ],
       mastership: { masterAddress: "m:1" },
       problem: [{ resourceId: "x", reason: "busy", message: "no room" }],
     };

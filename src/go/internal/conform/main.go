@@ -14,9 +14,10 @@ import (
 )
 
 type driver struct {
-	client *leaseway.Client
-	rates  map[string]*leaseway.Rate
-	gauges map[string]*leaseway.Gauge
+	client  *leaseway.Client
+	rates   map[string]*leaseway.Rate
+	gauges  map[string]*leaseway.Gauge
+	budgets map[string]*leaseway.Budget
 	// The release functions of permits in use.
 	permits map[string][]func()
 }
@@ -24,6 +25,9 @@ type driver struct {
 func (d *driver) resource(name string) *leaseway.Resource {
 	if gauge := d.gauges[name]; gauge != nil {
 		return &gauge.Resource
+	}
+	if budget := d.budgets[name]; budget != nil {
+		return &budget.Resource
 	}
 	return &d.rates[name].Resource
 }
@@ -34,7 +38,7 @@ func (d *driver) execute(words []string) (string, error) {
 		name = words[1]
 	}
 	number := 0.0
-	if len(words) == 3 {
+	if len(words) >= 3 {
 		number, _ = strconv.ParseFloat(words[2], 64)
 	}
 	switch words[0] {
@@ -56,6 +60,15 @@ func (d *driver) execute(words []string) (string, error) {
 		gauge, err := d.client.Gauge(name, leaseway.WithWants(number))
 		d.gauges[name] = gauge
 		return "ok", err
+	case "budget":
+		budget, err := d.client.Budget(name)
+		d.budgets[name] = budget
+		return "ok", err
+	case "spend":
+		seconds, _ := strconv.ParseFloat(words[3], 64)
+		return strconv.FormatBool(spend(d.budgets[name], number, seconds)), nil
+	case "left":
+		return strconv.FormatFloat(d.budgets[name].Left(), 'g', -1, 64), nil
 	case "wants":
 		return "ok", d.resource(name).SetWants(number)
 	case "capacity":
@@ -92,10 +105,21 @@ func (d *driver) execute(words []string) (string, error) {
 	return "ok", nil
 }
 
+// spend returns whether the amount was spent.
+func spend(budget *leaseway.Budget, amount, seconds float64) bool {
+	if seconds == 0 {
+		return budget.TrySpend(amount)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds*float64(time.Second)))
+	defer cancel()
+	return budget.Spend(ctx, amount) == nil
+}
+
 func main() {
 	d := driver{
 		rates:   map[string]*leaseway.Rate{},
 		gauges:  map[string]*leaseway.Gauge{},
+		budgets: map[string]*leaseway.Budget{},
 		permits: map[string][]func(){},
 	}
 	lines := bufio.NewScanner(os.Stdin)

@@ -17,10 +17,23 @@ type Lease struct {
 	Token uint64
 	// Wire has the fields that requests echo.
 	Wire Wire
+	// Budget is set if the resource is a budget. Capacity is then what may be spent in its period in all.
+	Budget *BudgetLease
+}
+
+// BudgetLease is what the lease of a budget says besides its capacity.
+type BudgetLease struct {
+	// Start and End are those of the period, in Unix seconds. End is math.MaxInt64 if the budget is spent once.
+	Start, End int64
+	// StartsOver says that all this incarnation had counts as spent. The client continues as another one.
+	StartsOver bool
 }
 
 // IsLive returns whether the lease has not expired at now.
 func (l *Lease) IsLive(now time.Duration) bool { return now < l.End }
+
+// startsOver returns whether the lease tells the client of a budget to continue as another incarnation.
+func (l *Lease) startsOver() bool { return l.Budget != nil && l.Budget.StartsOver }
 
 // Wire has the fields of a lease that requests echo exactly as they were received.
 type Wire struct {

@@ -14,6 +14,36 @@ type Wants struct {
 	Outstanding float64
 	// Usage is the usage of the lease that is echoed with this demand. For pools.
 	Usage *Usage
+	// Spent is what was spent of a budget; nil for other resources.
+	Spent *BudgetUse
+}
+
+// BudgetUse is the report of a client of a budget.
+type BudgetUse struct {
+	// Spent is all that this incarnation has spent in the period.
+	Spent float64
+	// Period is the start of the period, in Unix seconds. It is 0 before the first lease.
+	Period      int64
+	Incarnation uint64
+	// Need is the smallest useful slice: what the first waiting caller wants.
+	Need float64
+	// Token names the lease that gave the allowance; 0 without one. Requests name no other.
+	Token uint64
+	// IsShort is set if a larger allowance is needed soon.
+	IsShort bool
+}
+
+func (u *BudgetUse) isUrgent(asked *BudgetUse) bool {
+	hasMoved := u.Spent > asked.Spent || u.Need > asked.Need
+	return u.Incarnation != asked.Incarnation || u.Period != asked.Period || u.IsShort && hasMoved
+}
+
+// incarnation returns the incarnation of a client of a budget; 0 for other resources.
+func (w *Wants) incarnation() uint64 {
+	if w == nil || w.Spent == nil {
+		return 0
+	}
+	return w.Spent.Incarnation
 }
 
 // changeThreshold is the relative change of demand that is sent at once.
@@ -22,16 +52,19 @@ const changeThreshold = 0.1
 // isUrgent returns whether the demand differs so much from the one asked for last that it should not wait for the next
 // refresh.
 func (w *Wants) isUrgent(asked *Wants) bool {
+	if w.Spent != nil {
+		return asked.Spent == nil || w.Spent.isUrgent(asked.Spent)
+	}
 	return changed(w.Amount, asked.Amount) || changed(w.Outstanding, asked.Outstanding) || w.Priority != asked.Priority
 }
 
 func changed(is, was float64) bool { return math.Abs(is-was) > was*changeThreshold }
 
-// isSame returns whether a renewal stands for a request with this demand. What is outstanding or was used is reported with
-// each request.
+// isSame returns whether a renewal stands for a request with this demand. What is outstanding, was used or was spent is
+// reported with each request.
 func (w *Wants) isSame(asked *Wants) bool {
 	return w.Amount == asked.Amount && w.Priority == asked.Priority &&
-		w.Outstanding == 0 && asked.Outstanding == 0 && w.Usage == nil && asked.Usage == nil
+		w.Outstanding == 0 && asked.Outstanding == 0 && w.Usage == nil && asked.Usage == nil && w.Spent == nil
 }
 
 // Outgoing is a request to send. Exactly one of Asks, Releases and Stream is set.
@@ -63,6 +96,8 @@ type Release struct {
 	ID string
 	// Token names the newest lease. It is 0 if the lease has no name.
 	Token uint64
+	// Spent is the last report of a budget; nil for other resources.
+	Spent *BudgetUse
 }
 
 // Given is one lease of an answer.
@@ -77,6 +112,8 @@ type Given struct {
 	// Safe is the safe capacity, if HasSafe is set.
 	Safe    float64
 	HasSafe bool
+	// Budget is set if the resource is a budget.
+	Budget *BudgetLease
 }
 
 // Basis says where a capacity comes from.

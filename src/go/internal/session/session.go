@@ -121,7 +121,8 @@ func (s *Session) Want(now time.Duration, id string, demand Wants, mode Mode) bo
 		returning.due = max(soon, returning.notBefore)
 		// It may have been opened anew, by a handle that does not know of the lease yet.
 		returning.reported = nil
-		if returning.givenBack {
+		// The allowance of a budget belongs to the incarnation that was closed.
+		if returning.givenBack || demand.Spent != nil {
 			// The server may have processed the release.
 			known := returning
 			returning = newResource(demand, mode, now)
@@ -138,6 +139,11 @@ func (s *Session) Want(now time.Duration, id string, demand Wants, mode Mode) bo
 		s.firstDue.insert(now)
 		s.entries[id] = newResource(demand, mode, now)
 		return true
+	}
+	if lease := entry.lease; lease != nil && demand.incarnation() != entry.demand.incarnation() && !lease.startsOver() {
+		// It was closed and opened again at the same moment.
+		s.firstEnd.remove(lease.End)
+		entry.lease = nil
 	}
 	urgent := entry.asked == nil || demand.isUrgent(entry.asked)
 	if urgent {
@@ -433,7 +439,7 @@ func (s *Session) releases(now time.Duration) []Release {
 	for i, id := range ids {
 		entry := s.leaving[id]
 		entry.givenBack = true
-		releases[i] = Release{ID: id, Token: entry.lease.Token}
+		releases[i] = Release{ID: id, Token: entry.lease.Token, Spent: entry.demand.Spent}
 	}
 	return releases
 }
@@ -480,6 +486,11 @@ func (s *Session) storeLease(now, sent time.Duration, given *Given) bool {
 			s.firstDue.insert(entry.due)
 		}
 	}
+	if entry.demand.incarnation() != entry.asked.incarnation() {
+		// It answers an earlier incarnation of a client of a budget, whose allowance is not that of this one.
+		schedule(s.earliestRequest(now))
+		return false
+	}
 	if entry.namedUntil <= now {
 		// A new master may have counted the named lease as live although its capacity belongs to another client by now.
 		// The next request names the lease as expired, so its answer counts whenever it arrives.
@@ -492,6 +503,7 @@ func (s *Session) storeLease(now, sent time.Duration, given *Given) bool {
 		Refresh:  given.Refresh,
 		Token:    given.Token,
 		Wire:     given.Wire,
+		Budget:   given.Budget,
 	}
 	before := 0.0
 	if live := entry.liveLease(now); live != nil {

@@ -589,7 +589,7 @@ func TestAfterAReleaseNoAnswerToAnEarlierRequestCounts(t *testing.T) {
 	s.pollsNothing(4 * time.Second)
 	wake := s.Wake(4 * time.Second)
 	release := s.poll(wake)
-	s.releasesLease(release, Release{"r", 1})
+	s.releasesLease(release, Release{ID: "r", Token: 1})
 	isLate := func(at time.Duration) bool { return !s.Answered(at, asked, []Given{given("r", 50, 2)}) }
 	if !isLate(wake) || s.InFlight() != release.Number {
 		t.Fatal("it is not the answer to the release")
@@ -619,7 +619,7 @@ func TestAReleaseWaitsForTheRequestInFlightAndNamesTheNewestLease(t *testing.T) 
 	s.pollsNothing(1_001 * ms)
 	s.answer(1_002*ms, number, given("r", 50, 2))
 	release := s.poll(1_002 * ms)
-	s.releasesLease(release, Release{"r", 2})
+	s.releasesLease(release, Release{ID: "r", Token: 2})
 	s.answer(1_003*ms, release.Number)
 	if next := s.poll(1_003 * ms); next.Asks[0].ID != "s" {
 		t.Fatalf("%+v", next)
@@ -721,9 +721,9 @@ func TestReleasingEverythingEndsAPauseAndIsBoundedPerRequest(t *testing.T) {
 	s.pollsNothing(1_002 * ms)
 	s.ReleaseAll()
 	first := s.poll(1_002 * ms)
-	s.releasesLease(first, Release{"a", 1}, Release{"b", 1})
+	s.releasesLease(first, Release{ID: "a", Token: 1}, Release{ID: "b", Token: 1})
 	s.answer(1_002*ms, first.Number)
-	s.releasesLease(s.poll(1_002*ms), Release{"c", 1})
+	s.releasesLease(s.poll(1_002*ms), Release{ID: "c", Token: 1})
 }
 
 // Outages.

@@ -219,7 +219,7 @@ func TestAReleasedResourceLeavesTheRenewalsAndItsIndexIsNotUsedAgain(t *testing.
 	s := streaming(t, "r", "s", "t")
 	s.Release("s")
 	releasing := s.poll(1_000 * ms)
-	s.releasesLease(releasing, Release{"s", 2})
+	s.releasesLease(releasing, Release{ID: "s", Token: 2})
 	s.answer(1_010*ms, releasing.Number)
 	s.Want(1_100*ms, "s", wants(10), Safe)
 	outgoing := s.message(1_200 * ms)

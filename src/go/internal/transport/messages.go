@@ -2,6 +2,7 @@ package transport
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -37,6 +38,10 @@ func resourceRequest(ask *session.Ask) *wire.ResourceRequest {
 		Wants:       proto.Float64(ask.Demand.Amount),
 		Outstanding: beyondLease(ask.Demand.Outstanding, ask.Has),
 	}
+	if spent := ask.Demand.Spent; spent != nil {
+		resource.Has, resource.Had = allowance(spent, ask), nil
+		resource.Spent = spentReport(spent)
+	}
 	if usage := ask.Demand.Usage; usage != nil {
 		resource.Usage = &wire.Usage{
 			RechargingFraction: proto.Float64(usage.Recharging),
@@ -45,6 +50,33 @@ func resourceRequest(ask *session.Ask) *wire.ResourceRequest {
 		}
 	}
 	return resource
+}
+
+// allowance returns the lease that gave the allowance of a budget, even if it has expired. A smaller allowance than what was
+// spent meanwhile counts as what was spent.
+func allowance(spent *session.BudgetUse, ask *session.Ask) *wire.Lease {
+	lease := ask.Has
+	if lease == nil {
+		lease = ask.Had
+	}
+	if lease == nil || lease.Token == 0 || lease.Token != spent.Token {
+		return nil
+	}
+	has := echo(lease)
+	has.Capacity = proto.Float64(max(lease.Wire.Capacity, spent.Spent))
+	return has
+}
+
+func spentReport(spent *session.BudgetUse) *wire.Spent {
+	report := &wire.Spent{
+		Amount:      proto.Float64(spent.Spent),
+		Period:      proto.Int64(spent.Period),
+		Incarnation: proto.Uint64(spent.Incarnation),
+	}
+	if spent.Need > 0 {
+		report.Need = proto.Float64(spent.Need)
+	}
+	return report
 }
 
 // beyondLease returns the amount in use beyond the echoed lease, which is what the protocol has. The maximum amount
@@ -79,7 +111,16 @@ func echo(lease *session.Lease) *wire.Lease {
 // ReleaseRequest is a request to release leases by name.
 func ReleaseRequest(client string, releases []session.Release) *wire.ReleaseCapacityRequest {
 	request := &wire.ReleaseCapacityRequest{ClientId: proto.String(client)}
+	hasBudgets := slices.ContainsFunc(releases, func(release session.Release) bool { return release.Spent != nil })
 	for _, release := range releases {
+		if hasBudgets {
+			// Reports are matched to resources by position, too.
+			report := new(wire.Spent)
+			if release.Spent != nil {
+				report = spentReport(release.Spent)
+			}
+			request.Spent = append(request.Spent, report)
+		}
 		request.ResourceId = append(request.ResourceId, release.ID)
 		// 0 stands for no name, because tokens are matched to resources by position.
 		request.Token = append(request.Token, release.Token)
@@ -190,6 +231,14 @@ func readLease(response *wire.ResourceResponse, sent time.Time) (session.Given, 
 	}
 	if safe := response.SafeCapacity; safe != nil && !math.IsNaN(*safe) {
 		given.Safe, given.HasSafe = *safe, true
+	}
+	if budget := response.GetBudget(); budget != nil && budget.PeriodStart != nil {
+		given.Budget = &session.BudgetLease{
+			Start: budget.GetPeriodStart(), End: math.MaxInt64, StartsOver: budget.GetStartsOver(),
+		}
+		if budget.PeriodEnd != nil {
+			given.Budget.End = budget.GetPeriodEnd()
+		}
 	}
 	return given, true
 }

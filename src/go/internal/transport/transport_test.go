@@ -228,6 +228,39 @@ func TestARequestEchoesTheLeaseAndReportsDemandAndUsage(t *testing.T) {
 	}
 }
 
+func TestABudgetNamesTheLeaseOfItsAllowanceAndReportsWhatWasSpent(t *testing.T) {
+	lease := &session.Lease{Capacity: 7.5, Token: 9, Wire: session.Wire{ExpiryTime: 1000, RefreshInterval: 5, Capacity: 7.5}}
+	use := session.BudgetUse{Spent: 3, Period: 1000, Incarnation: 5, Token: 9}
+	more, other := use, use
+	more.Spent, more.Need, other.Token = 8, 2, 7
+	request := AskRequest("c", []session.Ask{
+		{ID: "r", Has: lease, Demand: session.Wants{Spent: &use}},
+		{ID: "s", Had: lease, Demand: session.Wants{Spent: &more}},
+		{ID: "t", Has: lease, Demand: session.Wants{Spent: &other}},
+	})
+	named := []float64{7.5, 8, 0}
+	for i, resource := range request.Resource {
+		if resource.GetHas().GetCapacity() != named[i] || resource.Had != nil {
+			t.Error(resource)
+		}
+	}
+	report := &wire.Spent{Amount: proto.Float64(8), Period: proto.Int64(1000), Incarnation: proto.Uint64(5), Need: proto.Float64(2)}
+	if spent := request.Resource[1].Spent; !proto.Equal(spent, report) {
+		t.Error(spent)
+	}
+	released := ReleaseRequest("c", []session.Release{{ID: "a", Token: 7}, {ID: "b", Token: 9, Spent: &more}})
+	if len(released.Spent) != 2 || !proto.Equal(released.Spent[0], new(wire.Spent)) || !proto.Equal(released.Spent[1], report) {
+		t.Error(released)
+	}
+	once := response(granted(nil))
+	once.Budget = &wire.BudgetLease{PeriodStart: proto.Int64(1000), StartsOver: proto.Bool(true)}
+	answer, err := ReadAnswer(1, &wire.GetCapacityResponse{Response: []*wire.ResourceResponse{once}}, time.Now())
+	want := session.BudgetLease{Start: 1000, End: math.MaxInt64, StartsOver: true}
+	if err != nil || *answer.Given[0].Budget != want {
+		t.Error(answer, err)
+	}
+}
+
 func TestAnAnswerWithoutLeasesFailsWithTheFirstLastingProblem(t *testing.T) {
 	read := func(reason string, answered int) (*Answer, codes.Code) {
 		problem := func(reason string) *wire.Problem {

@@ -96,7 +96,7 @@ func (x *PoolState_State) UnmarshalJSON(b []byte) error {
 
 // Deprecated: Use PoolState_State.Descriptor instead.
 func (PoolState_State) EnumDescriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{5, 0}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{7, 0}
 }
 
 type Algorithm_Kind int32
@@ -108,6 +108,8 @@ const (
 	Algorithm_FAIR_SHARE         Algorithm_Kind = 3
 	// Leaseway's. Upgrade all servers before a configuration uses it: older parsers reject unknown kinds.
 	Algorithm_PRIORITY_POOL Algorithm_Kind = 100
+	// Leaseway's, too: an amount per period.
+	Algorithm_BUDGET Algorithm_Kind = 101
 )
 
 // Enum value maps for Algorithm_Kind.
@@ -118,6 +120,7 @@ var (
 		2:   "PROPORTIONAL_SHARE",
 		3:   "FAIR_SHARE",
 		100: "PRIORITY_POOL",
+		101: "BUDGET",
 	}
 	Algorithm_Kind_value = map[string]int32{
 		"NO_ALGORITHM":       0,
@@ -125,6 +128,7 @@ var (
 		"PROPORTIONAL_SHARE": 2,
 		"FAIR_SHARE":         3,
 		"PRIORITY_POOL":      100,
+		"BUDGET":             101,
 	}
 )
 
@@ -162,7 +166,7 @@ func (x *Algorithm_Kind) UnmarshalJSON(b []byte) error {
 
 // Deprecated: Use Algorithm_Kind.Descriptor instead.
 func (Algorithm_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{23, 0}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{25, 0}
 }
 
 // A lease: an amount of capacity until `expiry_time`. The holder refreshes it every `refresh_interval` seconds.
@@ -257,7 +261,10 @@ type ResourceRequest struct {
 	Outstanding *float64 `protobuf:"fixed64,101,opt,name=outstanding" json:"outstanding,omitempty"`
 	// The newest lease if it has expired without being released; sent instead of `has`. If it expired because there was
 	// no master, its capacity is reserved for this holder.
-	Had           *Lease `protobuf:"bytes,102,opt,name=had" json:"had,omitempty"`
+	Had *Lease `protobuf:"bytes,102,opt,name=had" json:"had,omitempty"`
+	// BUDGET: what the client has spent. Without it the client gets nothing from a budget. `has.capacity` is then the
+	// allowance, or what was spent if that is more, and `has` is sent even if the lease has expired.
+	Spent         *Spent `protobuf:"bytes,103,opt,name=spent" json:"spent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -341,6 +348,149 @@ func (x *ResourceRequest) GetHad() *Lease {
 	return nil
 }
 
+func (x *ResourceRequest) GetSpent() *Spent {
+	if x != nil {
+		return x.Spent
+	}
+	return nil
+}
+
+// The report of a client of a budget.
+type Spent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All that this incarnation has spent in the period.
+	Amount *float64 `protobuf:"fixed64,1,opt,name=amount" json:"amount,omitempty"`
+	// Start of the period in Unix seconds, as in the lease.
+	Period *int64 `protobuf:"varint,2,opt,name=period" json:"period,omitempty"`
+	// Random number of the incarnation, which is another one after a restart, and after `starts_over`.
+	Incarnation *uint64 `protobuf:"fixed64,3,opt,name=incarnation" json:"incarnation,omitempty"`
+	// The smallest useful slice, such as the cost of the call that waits.
+	Need          *float64 `protobuf:"fixed64,4,opt,name=need" json:"need,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Spent) Reset() {
+	*x = Spent{}
+	mi := &file_leaseway_client_doorman_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Spent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Spent) ProtoMessage() {}
+
+func (x *Spent) ProtoReflect() protoreflect.Message {
+	mi := &file_leaseway_client_doorman_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Spent.ProtoReflect.Descriptor instead.
+func (*Spent) Descriptor() ([]byte, []int) {
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Spent) GetAmount() float64 {
+	if x != nil && x.Amount != nil {
+		return *x.Amount
+	}
+	return 0
+}
+
+func (x *Spent) GetPeriod() int64 {
+	if x != nil && x.Period != nil {
+		return *x.Period
+	}
+	return 0
+}
+
+func (x *Spent) GetIncarnation() uint64 {
+	if x != nil && x.Incarnation != nil {
+		return *x.Incarnation
+	}
+	return 0
+}
+
+func (x *Spent) GetNeed() float64 {
+	if x != nil && x.Need != nil {
+		return *x.Need
+	}
+	return 0
+}
+
+// What the lease of a budget says besides its capacity, which is what its holder may spend in the period in all.
+type BudgetLease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The period in Unix seconds. Without an end the budget is spent once.
+	PeriodStart *int64 `protobuf:"varint,1,opt,name=period_start,json=periodStart" json:"period_start,omitempty"`
+	PeriodEnd   *int64 `protobuf:"varint,2,opt,name=period_end,json=periodEnd" json:"period_end,omitempty"`
+	// All that this incarnation had counts as spent. The client continues as another incarnation that has spent nothing.
+	StartsOver    *bool `protobuf:"varint,3,opt,name=starts_over,json=startsOver" json:"starts_over,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BudgetLease) Reset() {
+	*x = BudgetLease{}
+	mi := &file_leaseway_client_doorman_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BudgetLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BudgetLease) ProtoMessage() {}
+
+func (x *BudgetLease) ProtoReflect() protoreflect.Message {
+	mi := &file_leaseway_client_doorman_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BudgetLease.ProtoReflect.Descriptor instead.
+func (*BudgetLease) Descriptor() ([]byte, []int) {
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BudgetLease) GetPeriodStart() int64 {
+	if x != nil && x.PeriodStart != nil {
+		return *x.PeriodStart
+	}
+	return 0
+}
+
+func (x *BudgetLease) GetPeriodEnd() int64 {
+	if x != nil && x.PeriodEnd != nil {
+		return *x.PeriodEnd
+	}
+	return 0
+}
+
+func (x *BudgetLease) GetStartsOver() bool {
+	if x != nil && x.StartsOver != nil {
+		return *x.StartsOver
+	}
+	return false
+}
+
 // Usage of a client since its last answered request, or current usage below a child node. If absent, all capacity that
 // the holder has counts as used.
 type Usage struct {
@@ -358,7 +508,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[2]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -370,7 +520,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[2]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -383,7 +533,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{2}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Usage) GetRechargingFraction() float64 {
@@ -423,7 +573,7 @@ type GetCapacityRequest struct {
 
 func (x *GetCapacityRequest) Reset() {
 	*x = GetCapacityRequest{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[3]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -435,7 +585,7 @@ func (x *GetCapacityRequest) String() string {
 func (*GetCapacityRequest) ProtoMessage() {}
 
 func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[3]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -448,7 +598,7 @@ func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityRequest.ProtoReflect.Descriptor instead.
 func (*GetCapacityRequest) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{3}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetCapacityRequest) GetClientId() string {
@@ -488,7 +638,8 @@ type ResourceResponse struct {
 	// PRIORITY_POOL: the state of this client in the pool.
 	Pool *PoolState `protobuf:"bytes,100,opt,name=pool" json:"pool,omitempty"`
 	// The priority that the server uses for this client. The template may cap the requested one.
-	Priority *int64 `protobuf:"varint,101,opt,name=priority" json:"priority,omitempty"`
+	Priority *int64       `protobuf:"varint,101,opt,name=priority" json:"priority,omitempty"`
+	Budget   *BudgetLease `protobuf:"bytes,102,opt,name=budget" json:"budget,omitempty"`
 	// Nothing limits this resource: no template matches it, or its template has NO_ALGORITHM. Every request is granted.
 	Unlimited     *bool `protobuf:"varint,103,opt,name=unlimited" json:"unlimited,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -497,7 +648,7 @@ type ResourceResponse struct {
 
 func (x *ResourceResponse) Reset() {
 	*x = ResourceResponse{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[4]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -509,7 +660,7 @@ func (x *ResourceResponse) String() string {
 func (*ResourceResponse) ProtoMessage() {}
 
 func (x *ResourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[4]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -522,7 +673,7 @@ func (x *ResourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceResponse.ProtoReflect.Descriptor instead.
 func (*ResourceResponse) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{4}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ResourceResponse) GetResourceId() string {
@@ -560,6 +711,13 @@ func (x *ResourceResponse) GetPriority() int64 {
 	return 0
 }
 
+func (x *ResourceResponse) GetBudget() *BudgetLease {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
 func (x *ResourceResponse) GetUnlimited() bool {
 	if x != nil && x.Unlimited != nil {
 		return *x.Unlimited
@@ -585,7 +743,7 @@ type PoolState struct {
 
 func (x *PoolState) Reset() {
 	*x = PoolState{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[5]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +755,7 @@ func (x *PoolState) String() string {
 func (*PoolState) ProtoMessage() {}
 
 func (x *PoolState) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[5]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +768,7 @@ func (x *PoolState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolState.ProtoReflect.Descriptor instead.
 func (*PoolState) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{5}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PoolState) GetState() PoolState_State {
@@ -658,7 +816,7 @@ type Mastership struct {
 
 func (x *Mastership) Reset() {
 	*x = Mastership{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[6]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +828,7 @@ func (x *Mastership) String() string {
 func (*Mastership) ProtoMessage() {}
 
 func (x *Mastership) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[6]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +841,7 @@ func (x *Mastership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mastership.ProtoReflect.Descriptor instead.
 func (*Mastership) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{6}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Mastership) GetMasterAddress() string {
@@ -705,7 +863,7 @@ type GetCapacityResponse struct {
 
 func (x *GetCapacityResponse) Reset() {
 	*x = GetCapacityResponse{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[7]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +875,7 @@ func (x *GetCapacityResponse) String() string {
 func (*GetCapacityResponse) ProtoMessage() {}
 
 func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[7]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +888,7 @@ func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityResponse.ProtoReflect.Descriptor instead.
 func (*GetCapacityResponse) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{7}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetCapacityResponse) GetResponse() []*ResourceResponse {
@@ -769,7 +927,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[8]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +939,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[8]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +952,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{8}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Problem) GetResourceId() string {
@@ -830,7 +988,7 @@ type PriorityBandAggregate struct {
 
 func (x *PriorityBandAggregate) Reset() {
 	*x = PriorityBandAggregate{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[9]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +1000,7 @@ func (x *PriorityBandAggregate) String() string {
 func (*PriorityBandAggregate) ProtoMessage() {}
 
 func (x *PriorityBandAggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[9]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +1013,7 @@ func (x *PriorityBandAggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityBandAggregate.ProtoReflect.Descriptor instead.
 func (*PriorityBandAggregate) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{9}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PriorityBandAggregate) GetPriority() int64 {
@@ -895,14 +1053,16 @@ type ServerCapacityResourceRequest struct {
 	// As in ResourceRequest.
 	Had *Lease `protobuf:"bytes,104,opt,name=had" json:"had,omitempty"`
 	// The demand in each group, if the parent's settings group clients. Then `wants` are the same in total.
-	Group         []*GroupDemand `protobuf:"bytes,105,rep,name=group" json:"group,omitempty"`
+	Group []*GroupDemand `protobuf:"bytes,105,rep,name=group" json:"group,omitempty"`
+	// BUDGET: start of the period in which `outstanding` was spent, in Unix seconds.
+	Period        *int64 `protobuf:"varint,106,opt,name=period" json:"period,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServerCapacityResourceRequest) Reset() {
 	*x = ServerCapacityResourceRequest{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[10]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1074,7 @@ func (x *ServerCapacityResourceRequest) String() string {
 func (*ServerCapacityResourceRequest) ProtoMessage() {}
 
 func (x *ServerCapacityResourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[10]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1087,7 @@ func (x *ServerCapacityResourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerCapacityResourceRequest.ProtoReflect.Descriptor instead.
 func (*ServerCapacityResourceRequest) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{10}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ServerCapacityResourceRequest) GetResourceId() string {
@@ -993,6 +1153,13 @@ func (x *ServerCapacityResourceRequest) GetGroup() []*GroupDemand {
 	return nil
 }
 
+func (x *ServerCapacityResourceRequest) GetPeriod() int64 {
+	if x != nil && x.Period != nil {
+		return *x.Period
+	}
+	return 0
+}
+
 // The demand of a group of clients below a child node.
 type GroupDemand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1010,7 +1177,7 @@ type GroupDemand struct {
 
 func (x *GroupDemand) Reset() {
 	*x = GroupDemand{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[11]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1189,7 @@ func (x *GroupDemand) String() string {
 func (*GroupDemand) ProtoMessage() {}
 
 func (x *GroupDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[11]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1202,7 @@ func (x *GroupDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDemand.ProtoReflect.Descriptor instead.
 func (*GroupDemand) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{11}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GroupDemand) GetGroup() string {
@@ -1082,7 +1249,7 @@ type GetServerCapacityRequest struct {
 
 func (x *GetServerCapacityRequest) Reset() {
 	*x = GetServerCapacityRequest{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[12]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1261,7 @@ func (x *GetServerCapacityRequest) String() string {
 func (*GetServerCapacityRequest) ProtoMessage() {}
 
 func (x *GetServerCapacityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[12]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1274,7 @@ func (x *GetServerCapacityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerCapacityRequest.ProtoReflect.Descriptor instead.
 func (*GetServerCapacityRequest) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{12}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetServerCapacityRequest) GetServerId() string {
@@ -1155,13 +1322,14 @@ type ServerCapacityResourceResponse struct {
 	Terms []*Terms `protobuf:"bytes,100,rep,name=terms" json:"terms,omitempty"`
 	// The child node's part of each group in the request.
 	Group         []*GroupShare `protobuf:"bytes,101,rep,name=group" json:"group,omitempty"`
+	Budget        *BudgetLease  `protobuf:"bytes,102,opt,name=budget" json:"budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServerCapacityResourceResponse) Reset() {
 	*x = ServerCapacityResourceResponse{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[13]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1341,7 @@ func (x *ServerCapacityResourceResponse) String() string {
 func (*ServerCapacityResourceResponse) ProtoMessage() {}
 
 func (x *ServerCapacityResourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[13]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1354,7 @@ func (x *ServerCapacityResourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerCapacityResourceResponse.ProtoReflect.Descriptor instead.
 func (*ServerCapacityResourceResponse) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{13}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ServerCapacityResourceResponse) GetResourceId() string {
@@ -1231,6 +1399,13 @@ func (x *ServerCapacityResourceResponse) GetGroup() []*GroupShare {
 	return nil
 }
 
+func (x *ServerCapacityResourceResponse) GetBudget() *BudgetLease {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
 // A child node's part of a group.
 type GroupShare struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1248,7 +1423,7 @@ type GroupShare struct {
 
 func (x *GroupShare) Reset() {
 	*x = GroupShare{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[14]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1435,7 @@ func (x *GroupShare) String() string {
 func (*GroupShare) ProtoMessage() {}
 
 func (x *GroupShare) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[14]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1273,7 +1448,7 @@ func (x *GroupShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupShare.ProtoReflect.Descriptor instead.
 func (*GroupShare) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{14}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GroupShare) GetGroup() string {
@@ -1330,7 +1505,7 @@ type GroupLimit struct {
 
 func (x *GroupLimit) Reset() {
 	*x = GroupLimit{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[15]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1517,7 @@ func (x *GroupLimit) String() string {
 func (*GroupLimit) ProtoMessage() {}
 
 func (x *GroupLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[15]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1530,7 @@ func (x *GroupLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupLimit.ProtoReflect.Descriptor instead.
 func (*GroupLimit) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{15}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GroupLimit) GetShare() float64 {
@@ -1455,7 +1630,7 @@ type Terms struct {
 
 func (x *Terms) Reset() {
 	*x = Terms{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[16]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1642,7 @@ func (x *Terms) String() string {
 func (*Terms) ProtoMessage() {}
 
 func (x *Terms) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[16]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1655,7 @@ func (x *Terms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terms.ProtoReflect.Descriptor instead.
 func (*Terms) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{16}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Terms) GetPriority() int64 {
@@ -1539,7 +1714,7 @@ type GetServerCapacityResponse struct {
 
 func (x *GetServerCapacityResponse) Reset() {
 	*x = GetServerCapacityResponse{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[17]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1726,7 @@ func (x *GetServerCapacityResponse) String() string {
 func (*GetServerCapacityResponse) ProtoMessage() {}
 
 func (x *GetServerCapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[17]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1739,7 @@ func (x *GetServerCapacityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerCapacityResponse.ProtoReflect.Descriptor instead.
 func (*GetServerCapacityResponse) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{17}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetServerCapacityResponse) GetResponse() []*ServerCapacityResourceResponse {
@@ -1606,14 +1781,17 @@ type ReleaseCapacityRequest struct {
 	// As in GetServerCapacityRequest.
 	Node *uint64 `protobuf:"fixed64,102,opt,name=node" json:"node,omitempty"`
 	// As in GetServerCapacityRequest.
-	Term          *uint64 `protobuf:"varint,103,opt,name=term" json:"term,omitempty"`
+	Term *uint64 `protobuf:"varint,103,opt,name=term" json:"term,omitempty"`
+	// Budgets: the last reports, which are final. Each belongs to the entry of `resource_id` at the same position; those
+	// of other resources are empty.
+	Spent         []*Spent `protobuf:"bytes,104,rep,name=spent" json:"spent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReleaseCapacityRequest) Reset() {
 	*x = ReleaseCapacityRequest{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[18]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1803,7 @@ func (x *ReleaseCapacityRequest) String() string {
 func (*ReleaseCapacityRequest) ProtoMessage() {}
 
 func (x *ReleaseCapacityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[18]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1816,7 @@ func (x *ReleaseCapacityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCapacityRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseCapacityRequest) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{18}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReleaseCapacityRequest) GetClientId() string {
@@ -1683,6 +1861,13 @@ func (x *ReleaseCapacityRequest) GetTerm() uint64 {
 	return 0
 }
 
+func (x *ReleaseCapacityRequest) GetSpent() []*Spent {
+	if x != nil {
+		return x.Spent
+	}
+	return nil
+}
+
 type ReleaseCapacityResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Mastership *Mastership            `protobuf:"bytes,1,opt,name=mastership" json:"mastership,omitempty"`
@@ -1694,7 +1879,7 @@ type ReleaseCapacityResponse struct {
 
 func (x *ReleaseCapacityResponse) Reset() {
 	*x = ReleaseCapacityResponse{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[19]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1891,7 @@ func (x *ReleaseCapacityResponse) String() string {
 func (*ReleaseCapacityResponse) ProtoMessage() {}
 
 func (x *ReleaseCapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[19]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1904,7 @@ func (x *ReleaseCapacityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCapacityResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseCapacityResponse) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{19}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReleaseCapacityResponse) GetMastership() *Mastership {
@@ -1744,7 +1929,7 @@ type DiscoveryRequest struct {
 
 func (x *DiscoveryRequest) Reset() {
 	*x = DiscoveryRequest{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[20]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +1941,7 @@ func (x *DiscoveryRequest) String() string {
 func (*DiscoveryRequest) ProtoMessage() {}
 
 func (x *DiscoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[20]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +1954,7 @@ func (x *DiscoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoveryRequest.ProtoReflect.Descriptor instead.
 func (*DiscoveryRequest) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{20}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{22}
 }
 
 type DiscoveryResponse struct {
@@ -1790,7 +1975,7 @@ type DiscoveryResponse struct {
 
 func (x *DiscoveryResponse) Reset() {
 	*x = DiscoveryResponse{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[21]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1987,7 @@ func (x *DiscoveryResponse) String() string {
 func (*DiscoveryResponse) ProtoMessage() {}
 
 func (x *DiscoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[21]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +2000,7 @@ func (x *DiscoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoveryResponse.ProtoReflect.Descriptor instead.
 func (*DiscoveryResponse) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{21}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DiscoveryResponse) GetMastership() *Mastership {
@@ -1863,7 +2048,7 @@ type NamedParameter struct {
 
 func (x *NamedParameter) Reset() {
 	*x = NamedParameter{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[22]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2060,7 @@ func (x *NamedParameter) String() string {
 func (*NamedParameter) ProtoMessage() {}
 
 func (x *NamedParameter) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[22]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2073,7 @@ func (x *NamedParameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedParameter.ProtoReflect.Descriptor instead.
 func (*NamedParameter) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{22}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NamedParameter) GetName() string {
@@ -1918,7 +2103,7 @@ type Algorithm struct {
 
 func (x *Algorithm) Reset() {
 	*x = Algorithm{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[23]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2115,7 @@ func (x *Algorithm) String() string {
 func (*Algorithm) ProtoMessage() {}
 
 func (x *Algorithm) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[23]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2128,7 @@ func (x *Algorithm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Algorithm.ProtoReflect.Descriptor instead.
 func (*Algorithm) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{23}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Algorithm) GetKind() Algorithm_Kind {
@@ -1994,7 +2179,7 @@ type ResourceTemplate struct {
 
 func (x *ResourceTemplate) Reset() {
 	*x = ResourceTemplate{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[24]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2191,7 @@ func (x *ResourceTemplate) String() string {
 func (*ResourceTemplate) ProtoMessage() {}
 
 func (x *ResourceTemplate) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[24]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2204,7 @@ func (x *ResourceTemplate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceTemplate.ProtoReflect.Descriptor instead.
 func (*ResourceTemplate) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{24}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResourceTemplate) GetIdentifierGlob() string {
@@ -2066,7 +2251,7 @@ type ResourceRepository struct {
 
 func (x *ResourceRepository) Reset() {
 	*x = ResourceRepository{}
-	mi := &file_leaseway_client_doorman_proto_msgTypes[25]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +2263,7 @@ func (x *ResourceRepository) String() string {
 func (*ResourceRepository) ProtoMessage() {}
 
 func (x *ResourceRepository) ProtoReflect() protoreflect.Message {
-	mi := &file_leaseway_client_doorman_proto_msgTypes[25]
+	mi := &file_leaseway_client_doorman_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +2276,7 @@ func (x *ResourceRepository) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceRepository.ProtoReflect.Descriptor instead.
 func (*ResourceRepository) Descriptor() ([]byte, []int) {
-	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{25}
+	return file_leaseway_client_doorman_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResourceRepository) GetResources() []*ResourceTemplate {
@@ -2112,7 +2297,7 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\x10refresh_interval\x18\x02 \x01(\x03R\x0frefreshInterval\x12\x1a\n" +
 	"\bcapacity\x18\x03 \x01(\x01R\bcapacity\x12\x14\n" +
 	"\x05token\x18d \x01(\x04R\x05token\x12!\n" +
-	"\fremaining_ms\x18e \x01(\x03R\vremainingMs\"\xa0\x02\n" +
+	"\fremaining_ms\x18e \x01(\x03R\vremainingMs\"\xd6\x02\n" +
 	"\x0fResourceRequest\x12\x1f\n" +
 	"\vresource_id\x18\x01 \x01(\tR\n" +
 	"resourceId\x12\x1a\n" +
@@ -2121,7 +2306,19 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\x05wants\x18\x04 \x01(\x01R\x05wants\x124\n" +
 	"\x05usage\x18d \x01(\v2\x1e.leaseway.client.doorman.UsageR\x05usage\x12 \n" +
 	"\voutstanding\x18e \x01(\x01R\voutstanding\x120\n" +
-	"\x03had\x18f \x01(\v2\x1e.leaseway.client.doorman.LeaseR\x03had\"|\n" +
+	"\x03had\x18f \x01(\v2\x1e.leaseway.client.doorman.LeaseR\x03had\x124\n" +
+	"\x05spent\x18g \x01(\v2\x1e.leaseway.client.doorman.SpentR\x05spent\"m\n" +
+	"\x05Spent\x12\x16\n" +
+	"\x06amount\x18\x01 \x01(\x01R\x06amount\x12\x16\n" +
+	"\x06period\x18\x02 \x01(\x03R\x06period\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\x06R\vincarnation\x12\x12\n" +
+	"\x04need\x18\x04 \x01(\x01R\x04need\"p\n" +
+	"\vBudgetLease\x12!\n" +
+	"\fperiod_start\x18\x01 \x01(\x03R\vperiodStart\x12\x1d\n" +
+	"\n" +
+	"period_end\x18\x02 \x01(\x03R\tperiodEnd\x12\x1f\n" +
+	"\vstarts_over\x18\x03 \x01(\bR\n" +
+	"startsOver\"|\n" +
 	"\x05Usage\x12/\n" +
 	"\x13recharging_fraction\x18\x01 \x01(\x01R\x12rechargingFraction\x12!\n" +
 	"\frequest_cost\x18\x02 \x01(\x01R\vrequestCost\x12\x1f\n" +
@@ -2133,14 +2330,15 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\n" +
 	"drops_late\x18d \x01(\bR\tdropsLate\x12\x1d\n" +
 	"\n" +
-	"is_gateway\x18e \x01(\bR\tisGateway\"\xfe\x01\n" +
+	"is_gateway\x18e \x01(\bR\tisGateway\"\xbc\x02\n" +
 	"\x10ResourceResponse\x12\x1f\n" +
 	"\vresource_id\x18\x01 \x01(\tR\n" +
 	"resourceId\x122\n" +
 	"\x04gets\x18\x02 \x01(\v2\x1e.leaseway.client.doorman.LeaseR\x04gets\x12#\n" +
 	"\rsafe_capacity\x18\x03 \x01(\x01R\fsafeCapacity\x126\n" +
 	"\x04pool\x18d \x01(\v2\".leaseway.client.doorman.PoolStateR\x04pool\x12\x1a\n" +
-	"\bpriority\x18e \x01(\x03R\bpriority\x12\x1c\n" +
+	"\bpriority\x18e \x01(\x03R\bpriority\x12<\n" +
+	"\x06budget\x18f \x01(\v2$.leaseway.client.doorman.BudgetLeaseR\x06budget\x12\x1c\n" +
 	"\tunlimited\x18g \x01(\bR\tunlimited\"\x83\x02\n" +
 	"\tPoolState\x12>\n" +
 	"\x05state\x18\x01 \x01(\x0e2(.leaseway.client.doorman.PoolState.StateR\x05state\x12\x1a\n" +
@@ -2171,7 +2369,7 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\bpriority\x18\x01 \x01(\x03R\bpriority\x12\x1f\n" +
 	"\vnum_clients\x18\x02 \x01(\x03R\n" +
 	"numClients\x12\x14\n" +
-	"\x05wants\x18\x03 \x01(\x01R\x05wants\"\xe6\x03\n" +
+	"\x05wants\x18\x03 \x01(\x01R\x05wants\"\xfe\x03\n" +
 	"\x1dServerCapacityResourceRequest\x12\x1f\n" +
 	"\vresource_id\x18\x01 \x01(\tR\n" +
 	"resourceId\x120\n" +
@@ -2182,7 +2380,8 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\x05usage\x18f \x01(\v2\x1e.leaseway.client.doorman.UsageR\x05usage\x12J\n" +
 	"\bminimums\x18g \x03(\v2..leaseway.client.doorman.PriorityBandAggregateR\bminimums\x120\n" +
 	"\x03had\x18h \x01(\v2\x1e.leaseway.client.doorman.LeaseR\x03had\x12:\n" +
-	"\x05group\x18i \x03(\v2$.leaseway.client.doorman.GroupDemandR\x05group\"\xd7\x01\n" +
+	"\x05group\x18i \x03(\v2$.leaseway.client.doorman.GroupDemandR\x05group\x12\x16\n" +
+	"\x06period\x18j \x01(\x03R\x06period\"\xd7\x01\n" +
 	"\vGroupDemand\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12D\n" +
 	"\x05wants\x18\x02 \x03(\v2..leaseway.client.doorman.PriorityBandAggregateR\x05wants\x12J\n" +
@@ -2194,7 +2393,7 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\n" +
 	"drops_late\x18d \x01(\bR\tdropsLate\x12\x12\n" +
 	"\x04node\x18e \x01(\x06R\x04node\x12\x12\n" +
-	"\x04term\x18f \x01(\x04R\x04term\"\xcd\x02\n" +
+	"\x04term\x18f \x01(\x04R\x04term\"\x8b\x03\n" +
 	"\x1eServerCapacityResourceResponse\x12\x1f\n" +
 	"\vresource_id\x18\x01 \x01(\tR\n" +
 	"resourceId\x122\n" +
@@ -2202,7 +2401,8 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\talgorithm\x18\x03 \x01(\v2\".leaseway.client.doorman.AlgorithmR\talgorithm\x12#\n" +
 	"\rsafe_capacity\x18\x04 \x01(\x01R\fsafeCapacity\x124\n" +
 	"\x05terms\x18d \x03(\v2\x1e.leaseway.client.doorman.TermsR\x05terms\x129\n" +
-	"\x05group\x18e \x03(\v2#.leaseway.client.doorman.GroupShareR\x05group\"\xaf\x01\n" +
+	"\x05group\x18e \x03(\v2#.leaseway.client.doorman.GroupShareR\x05group\x12<\n" +
+	"\x06budget\x18f \x01(\v2$.leaseway.client.doorman.BudgetLeaseR\x06budget\"\xaf\x01\n" +
 	"\n" +
 	"GroupShare\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
@@ -2239,7 +2439,7 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"mastership\x18\x02 \x01(\v2#.leaseway.client.doorman.MastershipR\n" +
 	"mastership\x12:\n" +
 	"\aproblem\x18d \x03(\v2 .leaseway.client.doorman.ProblemR\aproblem\x12\x12\n" +
-	"\x04page\x18e \x01(\tR\x04page\"\xb1\x01\n" +
+	"\x04page\x18e \x01(\tR\x04page\"\xe7\x01\n" +
 	"\x16ReleaseCapacityRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1f\n" +
 	"\vresource_id\x18\x02 \x03(\tR\n" +
@@ -2247,7 +2447,8 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\x05token\x18d \x03(\x04R\x05token\x12\x1b\n" +
 	"\tis_server\x18e \x01(\bR\bisServer\x12\x12\n" +
 	"\x04node\x18f \x01(\x06R\x04node\x12\x12\n" +
-	"\x04term\x18g \x01(\x04R\x04term\"\x9a\x01\n" +
+	"\x04term\x18g \x01(\x04R\x04term\x124\n" +
+	"\x05spent\x18h \x03(\v2\x1e.leaseway.client.doorman.SpentR\x05spent\"\x9a\x01\n" +
 	"\x17ReleaseCapacityResponse\x12C\n" +
 	"\n" +
 	"mastership\x18\x01 \x01(\v2#.leaseway.client.doorman.MastershipR\n" +
@@ -2264,7 +2465,7 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\x10renews_by_stream\x18f \x01(\bR\x0erenewsByStream\":\n" +
 	"\x0eNamedParameter\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xf6\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x82\x03\n" +
 	"\tAlgorithm\x12;\n" +
 	"\x04kind\x18\x01 \x01(\x0e2'.leaseway.client.doorman.Algorithm.KindR\x04kind\x12!\n" +
 	"\flease_length\x18\x02 \x01(\x03R\vleaseLength\x12)\n" +
@@ -2272,7 +2473,7 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\n" +
 	"parameters\x18\x04 \x03(\v2'.leaseway.client.doorman.NamedParameterR\n" +
 	"parameters\x124\n" +
-	"\x16learning_mode_duration\x18\x05 \x01(\x03R\x14learningModeDuration\"_\n" +
+	"\x16learning_mode_duration\x18\x05 \x01(\x03R\x14learningModeDuration\"k\n" +
 	"\x04Kind\x12\x10\n" +
 	"\fNO_ALGORITHM\x10\x00\x12\n" +
 	"\n" +
@@ -2280,7 +2481,9 @@ const file_leaseway_client_doorman_proto_rawDesc = "" +
 	"\x12PROPORTIONAL_SHARE\x10\x02\x12\x0e\n" +
 	"\n" +
 	"FAIR_SHARE\x10\x03\x12\x11\n" +
-	"\rPRIORITY_POOL\x10d\"\xe0\x01\n" +
+	"\rPRIORITY_POOL\x10d\x12\n" +
+	"\n" +
+	"\x06BUDGET\x10e\"\xe0\x01\n" +
 	"\x10ResourceTemplate\x12'\n" +
 	"\x0fidentifier_glob\x18\x01 \x01(\tR\x0eidentifierGlob\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x01R\bcapacity\x12@\n" +
@@ -2308,87 +2511,93 @@ func file_leaseway_client_doorman_proto_rawDescGZIP() []byte {
 }
 
 var file_leaseway_client_doorman_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_leaseway_client_doorman_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_leaseway_client_doorman_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_leaseway_client_doorman_proto_goTypes = []any{
 	(PoolState_State)(0),                   // 0: leaseway.client.doorman.PoolState.State
 	(Algorithm_Kind)(0),                    // 1: leaseway.client.doorman.Algorithm.Kind
 	(*Lease)(nil),                          // 2: leaseway.client.doorman.Lease
 	(*ResourceRequest)(nil),                // 3: leaseway.client.doorman.ResourceRequest
-	(*Usage)(nil),                          // 4: leaseway.client.doorman.Usage
-	(*GetCapacityRequest)(nil),             // 5: leaseway.client.doorman.GetCapacityRequest
-	(*ResourceResponse)(nil),               // 6: leaseway.client.doorman.ResourceResponse
-	(*PoolState)(nil),                      // 7: leaseway.client.doorman.PoolState
-	(*Mastership)(nil),                     // 8: leaseway.client.doorman.Mastership
-	(*GetCapacityResponse)(nil),            // 9: leaseway.client.doorman.GetCapacityResponse
-	(*Problem)(nil),                        // 10: leaseway.client.doorman.Problem
-	(*PriorityBandAggregate)(nil),          // 11: leaseway.client.doorman.PriorityBandAggregate
-	(*ServerCapacityResourceRequest)(nil),  // 12: leaseway.client.doorman.ServerCapacityResourceRequest
-	(*GroupDemand)(nil),                    // 13: leaseway.client.doorman.GroupDemand
-	(*GetServerCapacityRequest)(nil),       // 14: leaseway.client.doorman.GetServerCapacityRequest
-	(*ServerCapacityResourceResponse)(nil), // 15: leaseway.client.doorman.ServerCapacityResourceResponse
-	(*GroupShare)(nil),                     // 16: leaseway.client.doorman.GroupShare
-	(*GroupLimit)(nil),                     // 17: leaseway.client.doorman.GroupLimit
-	(*Terms)(nil),                          // 18: leaseway.client.doorman.Terms
-	(*GetServerCapacityResponse)(nil),      // 19: leaseway.client.doorman.GetServerCapacityResponse
-	(*ReleaseCapacityRequest)(nil),         // 20: leaseway.client.doorman.ReleaseCapacityRequest
-	(*ReleaseCapacityResponse)(nil),        // 21: leaseway.client.doorman.ReleaseCapacityResponse
-	(*DiscoveryRequest)(nil),               // 22: leaseway.client.doorman.DiscoveryRequest
-	(*DiscoveryResponse)(nil),              // 23: leaseway.client.doorman.DiscoveryResponse
-	(*NamedParameter)(nil),                 // 24: leaseway.client.doorman.NamedParameter
-	(*Algorithm)(nil),                      // 25: leaseway.client.doorman.Algorithm
-	(*ResourceTemplate)(nil),               // 26: leaseway.client.doorman.ResourceTemplate
-	(*ResourceRepository)(nil),             // 27: leaseway.client.doorman.ResourceRepository
+	(*Spent)(nil),                          // 4: leaseway.client.doorman.Spent
+	(*BudgetLease)(nil),                    // 5: leaseway.client.doorman.BudgetLease
+	(*Usage)(nil),                          // 6: leaseway.client.doorman.Usage
+	(*GetCapacityRequest)(nil),             // 7: leaseway.client.doorman.GetCapacityRequest
+	(*ResourceResponse)(nil),               // 8: leaseway.client.doorman.ResourceResponse
+	(*PoolState)(nil),                      // 9: leaseway.client.doorman.PoolState
+	(*Mastership)(nil),                     // 10: leaseway.client.doorman.Mastership
+	(*GetCapacityResponse)(nil),            // 11: leaseway.client.doorman.GetCapacityResponse
+	(*Problem)(nil),                        // 12: leaseway.client.doorman.Problem
+	(*PriorityBandAggregate)(nil),          // 13: leaseway.client.doorman.PriorityBandAggregate
+	(*ServerCapacityResourceRequest)(nil),  // 14: leaseway.client.doorman.ServerCapacityResourceRequest
+	(*GroupDemand)(nil),                    // 15: leaseway.client.doorman.GroupDemand
+	(*GetServerCapacityRequest)(nil),       // 16: leaseway.client.doorman.GetServerCapacityRequest
+	(*ServerCapacityResourceResponse)(nil), // 17: leaseway.client.doorman.ServerCapacityResourceResponse
+	(*GroupShare)(nil),                     // 18: leaseway.client.doorman.GroupShare
+	(*GroupLimit)(nil),                     // 19: leaseway.client.doorman.GroupLimit
+	(*Terms)(nil),                          // 20: leaseway.client.doorman.Terms
+	(*GetServerCapacityResponse)(nil),      // 21: leaseway.client.doorman.GetServerCapacityResponse
+	(*ReleaseCapacityRequest)(nil),         // 22: leaseway.client.doorman.ReleaseCapacityRequest
+	(*ReleaseCapacityResponse)(nil),        // 23: leaseway.client.doorman.ReleaseCapacityResponse
+	(*DiscoveryRequest)(nil),               // 24: leaseway.client.doorman.DiscoveryRequest
+	(*DiscoveryResponse)(nil),              // 25: leaseway.client.doorman.DiscoveryResponse
+	(*NamedParameter)(nil),                 // 26: leaseway.client.doorman.NamedParameter
+	(*Algorithm)(nil),                      // 27: leaseway.client.doorman.Algorithm
+	(*ResourceTemplate)(nil),               // 28: leaseway.client.doorman.ResourceTemplate
+	(*ResourceRepository)(nil),             // 29: leaseway.client.doorman.ResourceRepository
 }
 var file_leaseway_client_doorman_proto_depIdxs = []int32{
 	2,  // 0: leaseway.client.doorman.ResourceRequest.has:type_name -> leaseway.client.doorman.Lease
-	4,  // 1: leaseway.client.doorman.ResourceRequest.usage:type_name -> leaseway.client.doorman.Usage
+	6,  // 1: leaseway.client.doorman.ResourceRequest.usage:type_name -> leaseway.client.doorman.Usage
 	2,  // 2: leaseway.client.doorman.ResourceRequest.had:type_name -> leaseway.client.doorman.Lease
-	3,  // 3: leaseway.client.doorman.GetCapacityRequest.resource:type_name -> leaseway.client.doorman.ResourceRequest
-	2,  // 4: leaseway.client.doorman.ResourceResponse.gets:type_name -> leaseway.client.doorman.Lease
-	7,  // 5: leaseway.client.doorman.ResourceResponse.pool:type_name -> leaseway.client.doorman.PoolState
-	0,  // 6: leaseway.client.doorman.PoolState.state:type_name -> leaseway.client.doorman.PoolState.State
-	6,  // 7: leaseway.client.doorman.GetCapacityResponse.response:type_name -> leaseway.client.doorman.ResourceResponse
-	8,  // 8: leaseway.client.doorman.GetCapacityResponse.mastership:type_name -> leaseway.client.doorman.Mastership
-	10, // 9: leaseway.client.doorman.GetCapacityResponse.problem:type_name -> leaseway.client.doorman.Problem
-	2,  // 10: leaseway.client.doorman.ServerCapacityResourceRequest.has:type_name -> leaseway.client.doorman.Lease
-	11, // 11: leaseway.client.doorman.ServerCapacityResourceRequest.wants:type_name -> leaseway.client.doorman.PriorityBandAggregate
-	4,  // 12: leaseway.client.doorman.ServerCapacityResourceRequest.usage:type_name -> leaseway.client.doorman.Usage
-	11, // 13: leaseway.client.doorman.ServerCapacityResourceRequest.minimums:type_name -> leaseway.client.doorman.PriorityBandAggregate
-	2,  // 14: leaseway.client.doorman.ServerCapacityResourceRequest.had:type_name -> leaseway.client.doorman.Lease
-	13, // 15: leaseway.client.doorman.ServerCapacityResourceRequest.group:type_name -> leaseway.client.doorman.GroupDemand
-	11, // 16: leaseway.client.doorman.GroupDemand.wants:type_name -> leaseway.client.doorman.PriorityBandAggregate
-	11, // 17: leaseway.client.doorman.GroupDemand.minimums:type_name -> leaseway.client.doorman.PriorityBandAggregate
-	12, // 18: leaseway.client.doorman.GetServerCapacityRequest.resource:type_name -> leaseway.client.doorman.ServerCapacityResourceRequest
-	2,  // 19: leaseway.client.doorman.ServerCapacityResourceResponse.gets:type_name -> leaseway.client.doorman.Lease
-	25, // 20: leaseway.client.doorman.ServerCapacityResourceResponse.algorithm:type_name -> leaseway.client.doorman.Algorithm
-	18, // 21: leaseway.client.doorman.ServerCapacityResourceResponse.terms:type_name -> leaseway.client.doorman.Terms
-	16, // 22: leaseway.client.doorman.ServerCapacityResourceResponse.group:type_name -> leaseway.client.doorman.GroupShare
-	18, // 23: leaseway.client.doorman.GroupShare.terms:type_name -> leaseway.client.doorman.Terms
-	17, // 24: leaseway.client.doorman.GroupShare.limit:type_name -> leaseway.client.doorman.GroupLimit
-	18, // 25: leaseway.client.doorman.GroupLimit.terms:type_name -> leaseway.client.doorman.Terms
-	15, // 26: leaseway.client.doorman.GetServerCapacityResponse.response:type_name -> leaseway.client.doorman.ServerCapacityResourceResponse
-	8,  // 27: leaseway.client.doorman.GetServerCapacityResponse.mastership:type_name -> leaseway.client.doorman.Mastership
-	10, // 28: leaseway.client.doorman.GetServerCapacityResponse.problem:type_name -> leaseway.client.doorman.Problem
-	8,  // 29: leaseway.client.doorman.ReleaseCapacityResponse.mastership:type_name -> leaseway.client.doorman.Mastership
-	10, // 30: leaseway.client.doorman.ReleaseCapacityResponse.problem:type_name -> leaseway.client.doorman.Problem
-	8,  // 31: leaseway.client.doorman.DiscoveryResponse.mastership:type_name -> leaseway.client.doorman.Mastership
-	1,  // 32: leaseway.client.doorman.Algorithm.kind:type_name -> leaseway.client.doorman.Algorithm.Kind
-	24, // 33: leaseway.client.doorman.Algorithm.parameters:type_name -> leaseway.client.doorman.NamedParameter
-	25, // 34: leaseway.client.doorman.ResourceTemplate.algorithm:type_name -> leaseway.client.doorman.Algorithm
-	26, // 35: leaseway.client.doorman.ResourceRepository.resources:type_name -> leaseway.client.doorman.ResourceTemplate
-	22, // 36: leaseway.client.doorman.Capacity.Discovery:input_type -> leaseway.client.doorman.DiscoveryRequest
-	5,  // 37: leaseway.client.doorman.Capacity.GetCapacity:input_type -> leaseway.client.doorman.GetCapacityRequest
-	14, // 38: leaseway.client.doorman.Capacity.GetServerCapacity:input_type -> leaseway.client.doorman.GetServerCapacityRequest
-	20, // 39: leaseway.client.doorman.Capacity.ReleaseCapacity:input_type -> leaseway.client.doorman.ReleaseCapacityRequest
-	23, // 40: leaseway.client.doorman.Capacity.Discovery:output_type -> leaseway.client.doorman.DiscoveryResponse
-	9,  // 41: leaseway.client.doorman.Capacity.GetCapacity:output_type -> leaseway.client.doorman.GetCapacityResponse
-	19, // 42: leaseway.client.doorman.Capacity.GetServerCapacity:output_type -> leaseway.client.doorman.GetServerCapacityResponse
-	21, // 43: leaseway.client.doorman.Capacity.ReleaseCapacity:output_type -> leaseway.client.doorman.ReleaseCapacityResponse
-	40, // [40:44] is the sub-list for method output_type
-	36, // [36:40] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	4,  // 3: leaseway.client.doorman.ResourceRequest.spent:type_name -> leaseway.client.doorman.Spent
+	3,  // 4: leaseway.client.doorman.GetCapacityRequest.resource:type_name -> leaseway.client.doorman.ResourceRequest
+	2,  // 5: leaseway.client.doorman.ResourceResponse.gets:type_name -> leaseway.client.doorman.Lease
+	9,  // 6: leaseway.client.doorman.ResourceResponse.pool:type_name -> leaseway.client.doorman.PoolState
+	5,  // 7: leaseway.client.doorman.ResourceResponse.budget:type_name -> leaseway.client.doorman.BudgetLease
+	0,  // 8: leaseway.client.doorman.PoolState.state:type_name -> leaseway.client.doorman.PoolState.State
+	8,  // 9: leaseway.client.doorman.GetCapacityResponse.response:type_name -> leaseway.client.doorman.ResourceResponse
+	10, // 10: leaseway.client.doorman.GetCapacityResponse.mastership:type_name -> leaseway.client.doorman.Mastership
+	12, // 11: leaseway.client.doorman.GetCapacityResponse.problem:type_name -> leaseway.client.doorman.Problem
+	2,  // 12: leaseway.client.doorman.ServerCapacityResourceRequest.has:type_name -> leaseway.client.doorman.Lease
+	13, // 13: leaseway.client.doorman.ServerCapacityResourceRequest.wants:type_name -> leaseway.client.doorman.PriorityBandAggregate
+	6,  // 14: leaseway.client.doorman.ServerCapacityResourceRequest.usage:type_name -> leaseway.client.doorman.Usage
+	13, // 15: leaseway.client.doorman.ServerCapacityResourceRequest.minimums:type_name -> leaseway.client.doorman.PriorityBandAggregate
+	2,  // 16: leaseway.client.doorman.ServerCapacityResourceRequest.had:type_name -> leaseway.client.doorman.Lease
+	15, // 17: leaseway.client.doorman.ServerCapacityResourceRequest.group:type_name -> leaseway.client.doorman.GroupDemand
+	13, // 18: leaseway.client.doorman.GroupDemand.wants:type_name -> leaseway.client.doorman.PriorityBandAggregate
+	13, // 19: leaseway.client.doorman.GroupDemand.minimums:type_name -> leaseway.client.doorman.PriorityBandAggregate
+	14, // 20: leaseway.client.doorman.GetServerCapacityRequest.resource:type_name -> leaseway.client.doorman.ServerCapacityResourceRequest
+	2,  // 21: leaseway.client.doorman.ServerCapacityResourceResponse.gets:type_name -> leaseway.client.doorman.Lease
+	27, // 22: leaseway.client.doorman.ServerCapacityResourceResponse.algorithm:type_name -> leaseway.client.doorman.Algorithm
+	20, // 23: leaseway.client.doorman.ServerCapacityResourceResponse.terms:type_name -> leaseway.client.doorman.Terms
+	18, // 24: leaseway.client.doorman.ServerCapacityResourceResponse.group:type_name -> leaseway.client.doorman.GroupShare
+	5,  // 25: leaseway.client.doorman.ServerCapacityResourceResponse.budget:type_name -> leaseway.client.doorman.BudgetLease
+	20, // 26: leaseway.client.doorman.GroupShare.terms:type_name -> leaseway.client.doorman.Terms
+	19, // 27: leaseway.client.doorman.GroupShare.limit:type_name -> leaseway.client.doorman.GroupLimit
+	20, // 28: leaseway.client.doorman.GroupLimit.terms:type_name -> leaseway.client.doorman.Terms
+	17, // 29: leaseway.client.doorman.GetServerCapacityResponse.response:type_name -> leaseway.client.doorman.ServerCapacityResourceResponse
+	10, // 30: leaseway.client.doorman.GetServerCapacityResponse.mastership:type_name -> leaseway.client.doorman.Mastership
+	12, // 31: leaseway.client.doorman.GetServerCapacityResponse.problem:type_name -> leaseway.client.doorman.Problem
+	4,  // 32: leaseway.client.doorman.ReleaseCapacityRequest.spent:type_name -> leaseway.client.doorman.Spent
+	10, // 33: leaseway.client.doorman.ReleaseCapacityResponse.mastership:type_name -> leaseway.client.doorman.Mastership
+	12, // 34: leaseway.client.doorman.ReleaseCapacityResponse.problem:type_name -> leaseway.client.doorman.Problem
+	10, // 35: leaseway.client.doorman.DiscoveryResponse.mastership:type_name -> leaseway.client.doorman.Mastership
+	1,  // 36: leaseway.client.doorman.Algorithm.kind:type_name -> leaseway.client.doorman.Algorithm.Kind
+	26, // 37: leaseway.client.doorman.Algorithm.parameters:type_name -> leaseway.client.doorman.NamedParameter
+	27, // 38: leaseway.client.doorman.ResourceTemplate.algorithm:type_name -> leaseway.client.doorman.Algorithm
+	28, // 39: leaseway.client.doorman.ResourceRepository.resources:type_name -> leaseway.client.doorman.ResourceTemplate
+	24, // 40: leaseway.client.doorman.Capacity.Discovery:input_type -> leaseway.client.doorman.DiscoveryRequest
+	7,  // 41: leaseway.client.doorman.Capacity.GetCapacity:input_type -> leaseway.client.doorman.GetCapacityRequest
+	16, // 42: leaseway.client.doorman.Capacity.GetServerCapacity:input_type -> leaseway.client.doorman.GetServerCapacityRequest
+	22, // 43: leaseway.client.doorman.Capacity.ReleaseCapacity:input_type -> leaseway.client.doorman.ReleaseCapacityRequest
+	25, // 44: leaseway.client.doorman.Capacity.Discovery:output_type -> leaseway.client.doorman.DiscoveryResponse
+	11, // 45: leaseway.client.doorman.Capacity.GetCapacity:output_type -> leaseway.client.doorman.GetCapacityResponse
+	21, // 46: leaseway.client.doorman.Capacity.GetServerCapacity:output_type -> leaseway.client.doorman.GetServerCapacityResponse
+	23, // 47: leaseway.client.doorman.Capacity.ReleaseCapacity:output_type -> leaseway.client.doorman.ReleaseCapacityResponse
+	44, // [44:48] is the sub-list for method output_type
+	40, // [40:44] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_leaseway_client_doorman_proto_init() }
@@ -2402,7 +2611,7 @@ func file_leaseway_client_doorman_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaseway_client_doorman_proto_rawDesc), len(file_leaseway_client_doorman_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -3,7 +3,7 @@
  * skipped. Absent optional fields are `undefined`, so that a missing one is never a silent zero.
  */
 
-type Scalar = "string" | "double" | "int64" | "uint64" | "bool" | "enum";
+type Scalar = "string" | "double" | "int64" | "uint64" | "fixed64" | "bool" | "enum";
 
 interface Field {
   readonly number: number;
@@ -85,6 +85,12 @@ class Writer {
     this.length += 8;
   }
 
+  fixed64(value: bigint): void {
+    this.reserve(8);
+    this.bytes.writeBigUInt64LE(value, this.length);
+    this.length += 8;
+  }
+
   delimited(bytes: Uint8Array): void {
     this.varint(bytes.length);
     this.reserve(bytes.length);
@@ -110,6 +116,9 @@ function writeValue(writer: Writer, { number, type }: Field, value: unknown): vo
   } else if (type === "double") {
     writer.tag(number, FIXED64);
     writer.double(value as number);
+  } else if (type === "fixed64") {
+    writer.tag(number, FIXED64);
+    writer.fixed64(value as bigint);
   } else if (type === "bool" || type === "enum") {
     writer.tag(number, VARINT);
     writer.varint(Number(value));
@@ -182,7 +191,7 @@ class Reader {
 
 function wireTypeOf(type: Field["type"]): number {
   if (typeof type === "object" || type === "string") return BYTES;
-  return type === "double" ? FIXED64 : VARINT;
+  return type === "double" || type === "fixed64" ? FIXED64 : VARINT;
 }
 
 function readValue(reader: Reader, type: Field["type"]): unknown {
@@ -192,6 +201,8 @@ function readValue(reader: Reader, type: Field["type"]): unknown {
       return reader.take(reader.varint()).toString("utf8");
     case "double":
       return reader.take(8).readDoubleLE(0);
+    case "fixed64":
+      return reader.take(8).readBigUInt64LE(0);
     case "bool":
       return reader.varint() !== 0;
     case "enum":

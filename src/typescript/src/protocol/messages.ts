@@ -30,6 +30,32 @@ export const UsageMessage = message<UsageMessage>({
   intervalMs: field(3, "int64"),
 });
 
+export interface SpentMessage {
+  amount?: number | undefined;
+  period?: bigint | undefined;
+  incarnation?: bigint | undefined;
+  need?: number | undefined;
+}
+
+export const SpentMessage = message<SpentMessage>({
+  amount: field(1, "double"),
+  period: field(2, "int64"),
+  incarnation: field(3, "fixed64"),
+  need: field(4, "double"),
+});
+
+export interface BudgetLeaseMessage {
+  periodStart?: bigint | undefined;
+  periodEnd?: bigint | undefined;
+  startsOver?: boolean | undefined;
+}
+
+export const BudgetLeaseMessage = message<BudgetLeaseMessage>({
+  periodStart: field(1, "int64"),
+  periodEnd: field(2, "int64"),
+  startsOver: field(3, "bool"),
+});
+
 export interface ResourceRequest {
   resourceId?: string | undefined;
   priority?: bigint | undefined;
@@ -38,6 +64,7 @@ export interface ResourceRequest {
   usage?: UsageMessage | undefined;
   outstanding?: number | undefined;
   had?: LeaseMessage | undefined;
+  spent?: SpentMessage | undefined;
 }
 
 export const ResourceRequest = message<ResourceRequest>({
@@ -48,6 +75,7 @@ export const ResourceRequest = message<ResourceRequest>({
   usage: field(100, UsageMessage),
   outstanding: field(101, "double"),
   had: field(102, LeaseMessage),
+  spent: field(103, SpentMessage),
 });
 
 export interface GetCapacityRequest {
@@ -84,6 +112,7 @@ export interface ResourceResponse {
   safeCapacity?: number | undefined;
   pool?: PoolStateMessage | undefined;
   priority?: bigint | undefined;
+  budget?: BudgetLeaseMessage | undefined;
 }
 
 export const ResourceResponse = message<ResourceResponse>({
@@ -92,6 +121,7 @@ export const ResourceResponse = message<ResourceResponse>({
   safeCapacity: field(3, "double"),
   pool: field(100, PoolStateMessage),
   priority: field(101, "int64"),
+  budget: field(102, BudgetLeaseMessage),
 });
 
 export interface Mastership {
@@ -128,12 +158,14 @@ export interface ReleaseCapacityRequest {
   clientId?: string | undefined;
   resourceId: readonly string[];
   token: readonly bigint[];
+  spent?: readonly SpentMessage[] | undefined;
 }
 
 export const ReleaseCapacityRequest = message<ReleaseCapacityRequest>({
   clientId: field(1, "string"),
   resourceId: repeated(2, "string"),
   token: repeated(100, "uint64"),
+  spent: repeated(104, SpentMessage),
 });
 
 export interface ReleaseCapacityResponse {

@@ -4,8 +4,9 @@
  */
 
 import type { PoolStanding, PoolState } from "../limiter/usage.js";
-import type { Ask, Given, Lease, Release, StreamReply, StreamRequest } from "../session.js";
+import type { Ask, BudgetLease, BudgetUse, Given, Lease, Release, StreamReply, StreamRequest } from "../session.js";
 import type {
+  BudgetLeaseMessage,
   GetCapacityRequest,
   LeaseMessage,
   Mastership,
@@ -16,6 +17,7 @@ import type {
   RenewResponse,
   ResourceRequest,
   ResourceResponse,
+  SpentMessage,
 } from "./messages.js";
 
 /** Bound of lease lengths, so that they can be added to any time. */
@@ -36,11 +38,13 @@ export function getCapacity(clientId: string, asks: readonly Ask[]): GetCapacity
 }
 
 function resourceRequest({ id, demand, has, had }: Ask): ResourceRequest {
+  const { spent } = demand;
   return {
     resourceId: id,
     priority: BigInt(demand.priority),
-    has: has && echo(has),
-    had: had && echo(had),
+    ...(spent === undefined
+      ? { has: has && echo(has), had: had && echo(had) }
+      : { has: allowance(spent, has ?? had), spent: spentOf(spent) }),
     wants: demand.amount,
     outstanding: outstandingBeyondLease(demand.outstanding, has),
     usage: demand.usage && {
@@ -78,6 +82,19 @@ export function renewed(answer: RenewResponse, sentUnixMs: number): { reply: Str
   return { reply, malformed };
 }
 
+/**
+ * The lease that gave the allowance of a budget, even if it has expired. A smaller allowance than what was spent meanwhile
+ * counts as what was spent.
+ */
+function allowance({ token, spent }: BudgetUse, lease: Lease | undefined): LeaseMessage | undefined {
+  if (lease?.token === undefined || lease.token !== token) return undefined;
+  return { ...echo(lease), capacity: Math.max(lease.wire.capacity, spent) };
+}
+
+function spentOf({ spent, period, incarnation, need }: BudgetUse): SpentMessage {
+  return { amount: spent, period, incarnation, need: need > 0 ? need : undefined };
+}
+
 /** The wire has the amount in use beyond the echoed lease. */
 function outstandingBeyondLease(outstanding: number, has: Lease | undefined): number | undefined {
   const beyond = outstanding < MAX_AMOUNT ? outstanding - (has?.capacity ?? 0) : MAX_AMOUNT;
@@ -91,8 +108,14 @@ function echo({ wire, token }: Lease): LeaseMessage {
 
 /** A request to release leases by name. */
 export function releaseCapacity(clientId: string, releases: readonly Release[]): ReleaseCapacityRequest {
-  // 0 stands for no name, because tokens are matched to resources by position.
-  return { clientId, resourceId: releases.map(({ id }) => id), token: releases.map(({ token }) => token ?? 0n) };
+  const hasBudgets = releases.some(({ spent }) => spent !== undefined);
+  return {
+    clientId,
+    resourceId: releases.map(({ id }) => id),
+    // 0 stands for no name, because tokens and reports are matched to resources by position.
+    token: releases.map(({ token }) => token ?? 0n),
+    spent: hasBudgets ? releases.map(({ spent }) => (spent === undefined ? {} : spentOf(spent))) : undefined,
+  };
 }
 
 /**
@@ -109,9 +132,15 @@ export function leasesOf(
     const id = response.resourceId ?? "";
     const lease = response.gets && leaseOf(id, response.gets, response.safeCapacity, sentUnixMs);
     if (lease === undefined) malformed.push(id);
-    else given.push(lease);
+    else given.push({ ...lease, budget: response.budget && budgetOf(response.budget) });
   }
   return { given, malformed };
+}
+
+function budgetOf({ periodStart, periodEnd, startsOver }: BudgetLeaseMessage): BudgetLease | undefined {
+  return periodStart === undefined
+    ? undefined
+    : { start: periodStart, end: periodEnd, startsOver: startsOver === true };
 }
 
 function leaseOf(id: string, lease: LeaseMessage, safe: number | undefined, sentUnixMs: number): Given | undefined {

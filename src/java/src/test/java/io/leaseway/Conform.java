@@ -59,6 +59,9 @@ final class Conform {
             case "count" -> {
                 return String.valueOf(count((Rate) opened.get(name), number(words)));
             }
+            case "budget" -> {
+                return "unsupported";
+            }
             case "close" -> opened.get(name).close();
             case "exit" -> client.close();
             default -> throw new IllegalArgumentException("unknown command " + words[0]);

@@ -1,0 +1,172 @@
+import type { BudgetLease, BudgetUse, Lease } from "../session.js";
+
+/** The bound of servers. */
+export const MAX_AMOUNT = 1e15;
+
+/** The rate is a mean over about this time. */
+const RATE_SECONDS = 5;
+
+/** The shortest time over which the rate is measured. */
+const MIN_SAMPLE_MS = 100;
+
+/** How long an amount that was refused is asked for: callers that do not wait may try again. */
+const REFUSED_FOR_MS = 60_000;
+
+/**
+ * Sums are exact, in units of 2⁻⁵². Every number from 1 upwards is a whole number of these units. Below 1 an amount counts
+ * as the next whole number of units, so sums err upwards. Servers count in the same way.
+ */
+const UNITS = 2 ** 52;
+
+function unitsOf(amount: number): bigint {
+  return BigInt(Math.ceil(amount * UNITS));
+}
+
+/** An amount that does not exceed the sum. */
+function floor(units: bigint): number {
+  let near = Number(units);
+  while (BigInt(near) > units) near *= 1 - Number.EPSILON / 2;
+  return near / UNITS;
+}
+
+/** An amount that is not less than the sum. */
+function ceil(units: bigint): number {
+  let near = Number(units);
+  while (BigInt(near) < units) near *= 1 + Number.EPSILON;
+  return near / UNITS;
+}
+
+/**
+ * The book of a budget: what one incarnation of a client has spent, and how far its allowance goes.
+ *
+ * The lease of a budget is a cumulative allowance for the period. The book adds up exactly what its incarnation has spent.
+ * It never spends beyond the allowance, after the end of the lease, or in another period. Times are in milliseconds.
+ */
+export class BudgetBook {
+  /** The current period; absent before the first lease. */
+  period: BudgetLease | undefined;
+  /** The lease that gave the allowance, and the lease that was taken last. */
+  private token: bigint | undefined;
+  private seen: bigint | undefined;
+  private allowance = 0n;
+  /** The end of the lease. */
+  private until = 0;
+  private sum = 0n;
+  /** What callers wait for: in total, and the first of them. */
+  private waiting = 0;
+  private first = 0;
+  private refused = 0;
+  private refusedAt = 0;
+  /** The refresh interval of the lease, and the rate of spending per second. */
+  private refreshMs = 5_000;
+  private rate = 0;
+  /** When the rate was last updated, and what had been spent then. */
+  private sampledAt: number;
+  private sampled = 0n;
+  /** The demand that was last reported. */
+  private wanted = 0;
+
+  /** An empty book. `incarnation` is a random number. */
+  constructor(
+    now: number,
+    private incarnation: bigint,
+  ) {
+    this.sampledAt = now;
+  }
+
+  /**
+   * Takes the newest lease of the session, if it is not known yet. `fresh` makes the next incarnation, for a client that is
+   * told to start over. Returns whether the client should ask again at once.
+   */
+  take({ budget, token, capacity, end, refresh }: Lease, fresh: () => bigint): boolean {
+    if (budget === undefined || token === undefined || token === this.seen) return false;
+    if (budget.startsOver || this.period?.start !== budget.start) {
+      this.sum = 0n;
+      this.sampled = 0n;
+    }
+    this.seen = token;
+    this.period = budget;
+    this.refreshMs = refresh;
+    if (budget.startsOver) {
+      this.incarnation = fresh();
+      this.token = undefined;
+      this.allowance = 0n;
+      this.until = 0;
+      return true;
+    }
+    this.token = token;
+    this.allowance = unitsOf(Math.min(capacity, MAX_AMOUNT));
+    this.until = end;
+    return false;
+  }
+
+  /** Spends an amount, from 0 to `MAX_AMOUNT`, if the allowance covers all of it. */
+  spend(now: number, amount: number): boolean {
+    const after = this.sum + unitsOf(amount);
+    if (now >= this.until || after > this.allowance) return false;
+    this.sum = after;
+    if (amount >= this.refused) this.refused = 0;
+    return true;
+  }
+
+  /** Notes an amount that was refused to a caller that does not wait, so that it is asked for. */
+  refuse(now: number, amount: number): void {
+    this.refused = Math.max(this.refusedLately(now), amount);
+    this.refusedAt = now;
+  }
+
+  private refusedLately(now: number): number {
+    return now - this.refusedAt < REFUSED_FOR_MS ? this.refused : 0;
+  }
+
+  /** What may be spent now, without asking. */
+  left(now: number): number {
+    return now < this.until && this.allowance > this.sum ? floor(this.allowance - this.sum) : 0;
+  }
+
+  /** What this incarnation has spent in the current period. */
+  get spent(): number {
+    return ceil(this.sum);
+  }
+
+  /** Sets what callers wait for: in total, and the first of them. */
+  setWaiting(total: number, first: number): void {
+    this.waiting = total;
+    this.first = first;
+  }
+
+  /** Whether callers wait, or less is left than was refused or than half of what was last wanted. */
+  isShort(now: number): boolean {
+    const left = this.left(now);
+    return this.waiting > 0 || left < this.refusedLately(now) || (this.rate > 0 && left < this.wanted / 2);
+  }
+
+  /** Nothing can be spent from now on. */
+  close(): void {
+    this.until = 0;
+  }
+
+  /** The demand: what is spent in two refresh intervals, what callers wait for, and what was refused. */
+  wants(now: number): { amount: number; spent: BudgetUse } {
+    const elapsed = (now - this.sampledAt) / 1000;
+    if (elapsed * 1000 >= MIN_SAMPLE_MS) {
+      const recent = ceil(this.sum - this.sampled) / elapsed;
+      this.rate += (recent - this.rate) * (1 - Math.exp(-elapsed / RATE_SECONDS));
+      if (this.rate < 1e-6) this.rate = 0;
+      this.sampledAt = now;
+      this.sampled = this.sum;
+    }
+    const refused = this.refusedLately(now);
+    const wanted = Math.ceil((this.rate * this.refreshMs) / 500 + this.waiting + refused);
+    this.wanted = Math.min(wanted, MAX_AMOUNT);
+    const spent: BudgetUse = {
+      spent: this.spent,
+      period: this.period?.start ?? 0n,
+      incarnation: this.incarnation,
+      need: this.waiting > 0 ? this.first : refused,
+      token: this.token,
+      isShort: this.isShort(now),
+    };
+    return { amount: this.wanted, spent };
+  }
+}
