@@ -105,7 +105,7 @@ def main():
             judged = run(target / "leaseway-bench", "conform", "--only", str(case), "--", target / "examples/conform")
             is_killed = judged.returncode != 0
             why = next((line for line in judged.stdout.splitlines() if "FAIL" in line), "")
-            print(f"{case:>3}  {'killed' if is_killed else 'SURVIVED'}  {why[6:]}", flush=True)
+            print(f"{case:>3}  {'killed' if is_killed else 'SURVIVED'}  {why[5:]}", flush=True)
             if not is_killed:
                 survived.append(case)
         finally:
