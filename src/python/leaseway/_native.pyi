@@ -11,6 +11,7 @@ __all__ = [
     "Backends",
     "Balanced",
     "Balancer",
+    "Budget",
     "Client",
     "_forked",
     "Gauge",
