@@ -126,6 +126,7 @@ fn answer_schema(members: &[Member]) -> Value {
             MemberKind::Number => json!({ "type": "number" }),
             MemberKind::NumberOrNull => json!({ "type": ["number", "null"] }),
             MemberKind::Whole => json!({ "type": "integer" }),
+            MemberKind::Flag => json!({ "type": "boolean" }),
             MemberKind::List(members) => json!({ "type": "array", "items": answer_schema(members) }),
         };
         property["description"] = (*about).into();

@@ -49,6 +49,7 @@ pub(super) enum MemberKind {
     /// `null` means no limit, or no value.
     NumberOrNull,
     Whole,
+    Flag,
     /// A list of objects.
     List(&'static [Member]),
 }
@@ -140,6 +141,7 @@ const LEASE: &[Member] = &[
     member("refresh_in", MemberKind::Number, "Seconds after which the client should renew the lease."),
     member("safe_capacity", MemberKind::NumberOrNull, "Capacity after the lease has expired; null: no limit."),
     member("priority", MemberKind::Whole, "Effective priority of the client."),
+    member("unlimited", MemberKind::Flag, "Whether nothing limits the resource, so that every request is granted."),
     member("token", MemberKind::Text, "Identifies the lease in requests that renew or release it."),
 ];
 const TAKEN: &[Member] = &[

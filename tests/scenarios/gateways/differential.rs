@@ -65,11 +65,11 @@ fn ours(rules: &Path) -> (ConfigFile, Server, Gateway) {
         }
     }
     let text = templates::resources(&loaded.rules, &own);
-    let steady = "\
-refresh_interval: 600
-    learning_mode_duration: 0
-    parameters: [{name: min_request_interval, value: 0}]";
-    let text = text.replace("lease_length: 60", "lease_length: 3600").replace("refresh_interval: 5", steady);
+    let steady = "lease_length: 3600, refresh_interval: 600, learning_mode_duration: 0, \
+                  parameters: [{name: min_request_interval, value: 0}]}";
+    let text = [60, 120]
+        .iter()
+        .fold(text, |text, lease| text.replace(&format!("lease_length: {lease}, refresh_interval: 5}}"), steady));
     let config = ConfigFile::new(&text);
     let server = Server::with_config(&config);
     let servers = [server.grpc().to_string()];

@@ -34,7 +34,10 @@ fn the_next_master_plots_what_the_last_one_sampled() {
             let copied = times(&peers, *other, "15m");
             sampled.iter().all(|at| copied.contains(at)).then_some(())
         });
-        assert_eq!((times(&peers, *other, "6h").len(), times(&peers, *other, "7d").len()), (1, 1));
+        for span in ["6h", "7d"] {
+            // Two if an interval has just begun.
+            assert!((1..=2).contains(&times(&peers, *other, span).len()), "{span}");
+        }
         let page = http::get(peers.http(*other), "/resource?resource=r&span=15m");
         assert_eq!(page.status, 200, "{page:?}");
         let master = format!("href=\"//{}/resource?resource=r\"", peers.http(first));
