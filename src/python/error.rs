@@ -10,6 +10,8 @@ use pyo3::{
     types::{PyTuple, PyType},
 };
 
+use crate::exit;
+
 /// An error before it is raised as an exception.
 pub(crate) enum ClientError {
     Build(String),
@@ -29,6 +31,9 @@ impl ClientError {
     }
 
     fn raise(self, py: Python<'_>) -> PyResult<PyErr> {
+        if let ClientError::Closed(_) = self {
+            exit::stop_daemon_thread(py);
+        }
         let (name, arguments) = match self {
             ClientError::Build(why) => ("BuildError", (why,).into_pyobject(py)?),
             ClientError::Open(why) => ("OpenError", (why,).into_pyobject(py)?),

@@ -7,6 +7,7 @@
 //! - The client's thread never takes the interpreter lock. It wakes event loops through a socket
 //!   ([`waiting::loop_waker`]), so leases stay alive while Python is busy, suspended or shutting down.
 //! - Objects created before a fork are not touched after it ([`fork`]).
+//! - A daemon thread that waits when the process ends stops without an exception ([`exit`]).
 
 mod arguments;
 mod balancer;
@@ -14,6 +15,7 @@ mod budget;
 mod client;
 mod cost;
 mod error;
+mod exit;
 mod fork;
 mod gauge;
 mod handle;
@@ -32,6 +34,7 @@ mod _native {
         budget::NativeBudget,
         client::{Health, NativeClient},
         cost::Cost,
+        exit::exiting,
         fork::forked,
         gauge::{NativeGauge, Permit},
         handle::NativeResource,

@@ -13,6 +13,7 @@ __all__ = [
     "Balancer",
     "Budget",
     "Client",
+    "_exiting",
     "_forked",
     "Gauge",
     "Resource",
@@ -31,6 +32,7 @@ __all__ = [
 
 VERSION: Final[str]
 
+def _exiting() -> None: ...
 def _forked() -> None: ...
 
 @final

@@ -186,6 +186,7 @@ _clients: WeakSet[Client] = WeakSet()
 
 @atexit.register
 def _close_all() -> None:
+    _native._exiting()
     for client in list(_clients):
         try:
             client.close(EXIT_TIMEOUT_SECONDS)

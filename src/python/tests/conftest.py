@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Optional
 
 import pytest
 
@@ -79,9 +79,10 @@ def client(server: Server) -> Iterator[Client]:
         yield client
 
 
-def python(program: str, *arguments: str) -> subprocess.Popen[str]:
+def python(program: str, *arguments: str, stderr: Optional[int] = None) -> subprocess.Popen[str]:
     """Starts a Python process with this program."""
-    return subprocess.Popen([sys.executable, "-I", "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-I", "-c", program, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 def eventually(condition: Callable[[], object], seconds: float = 20) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import os
+import subprocess
 import threading
 from collections import Counter
 from math import inf, nan
@@ -310,6 +311,7 @@ def test_programs_end_while_a_thread_waits():
         "client = leaseway.Client('127.0.0.1:1')\n"
         "search = leaseway.Balanced([client.rate('a', wants=1)])\n"
         "threading.Thread(target=search.wait, daemon=True).start()\n"
-        "print('ended')\n"
+        "print('ended')\n",
+        stderr=subprocess.PIPE,
     )
-    assert program.communicate(timeout=60)[0] == "ended\n" and program.returncode == 0
+    assert program.communicate(timeout=60) == ("ended\n", "") and program.returncode == 0
