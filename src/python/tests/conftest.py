@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import socket
 import subprocess
@@ -94,9 +95,13 @@ def eventually(condition: Callable[[], object], seconds: float = 20) -> None:
 
 
 def free_address() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{found.getsockname()[1]}"
+    """An address that nobody listens on. Its port lies below those that the system gives to outgoing connections, so
+    none takes it before a server listens."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as found:
+            if found.connect_ex(("127.0.0.1", port)) != 0:
+                return f"127.0.0.1:{port}"
 
 
 def seconds(of: Callable[[], object]) -> float:

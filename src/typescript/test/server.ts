@@ -99,17 +99,17 @@ export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-/** An address that nobody listens on. */
+/**
+ * An address that nobody listens on. Its port lies below those that the system gives to outgoing connections, so none
+ * takes it before a server listens.
+ */
 export function freeAddress(): Promise<string> {
-  return new Promise((resolve, reject) => {
+  const port = 10_000 + Math.floor(Math.random() * 20_000);
+  return new Promise((resolve) => {
     const server = createServer();
-    server.once("error", reject);
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address();
-      server.close(() => {
-        if (address === null || typeof address === "string") reject(new Error("no port"));
-        else resolve(`127.0.0.1:${address.port}`);
-      });
+    server.once("error", () => resolve(freeAddress()));
+    server.listen(port, "127.0.0.1", () => {
+      server.close(() => resolve(`127.0.0.1:${port}`));
     });
   });
 }

@@ -15,6 +15,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.BooleanSupplier;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -146,11 +147,18 @@ final class TestServer implements AutoCloseable {
         return servers;
     }
 
+    /**
+     * An address that nobody listens on. Its port lies below those that the system gives to outgoing connections, so
+     * none takes it before a server listens.
+     */
     static String freeAddress() {
-        try (var socket = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"))) {
-            return "127.0.0.1:" + socket.getLocalPort();
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
+        while (true) {
+            int port = ThreadLocalRandom.current().nextInt(10_000, 30_000);
+            try (var socket = new ServerSocket(port, 1, InetAddress.getByName("127.0.0.1"))) {
+                return "127.0.0.1:" + socket.getLocalPort();
+            } catch (IOException taken) {
+                // Another one, then.
+            }
         }
     }
 
