@@ -348,9 +348,9 @@ impl OpenResource {
     }
 
     /// Budgets: takes the newest lease. Returns whether the client should ask again at once.
-    pub(crate) fn take(&self, lease: &Lease) -> bool {
+    pub(crate) fn take(&self, now: Millis, lease: &Lease) -> bool {
         match &self.limiter {
-            Limiter::Budget(spender) => spender.take(lease),
+            Limiter::Budget(spender) => spender.take(now, lease),
             _ => false,
         }
     }

@@ -551,7 +551,7 @@ impl State {
         let mut asks = Vec::new();
         for (id, slot) in self.opened.iter().filter(|(_, slot)| slot.opened.is_budget()) {
             let lease = self.session.lease(now, id);
-            if lease.is_some_and(|lease| slot.opened.take(&lease)) {
+            if lease.is_some_and(|lease| slot.opened.take(now, &lease)) {
                 asks.push(Arc::clone(id));
             }
         }

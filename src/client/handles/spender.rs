@@ -12,7 +12,7 @@ use leaseway_core::{
 use tokio::sync::Notify;
 
 use crate::{
-    limiter::{BudgetBook, Closed},
+    limiter::{BudgetBook, Closed, SpentIn},
     session::{BudgetUse, Lease},
 };
 
@@ -67,8 +67,8 @@ impl Spender {
     }
 
     /// Takes the newest lease. Returns whether the client should ask again at once.
-    pub(crate) fn take(&self, lease: &Lease) -> bool {
-        let asks = self.lock().book.take(lease, || fastrand::u64(1..));
+    pub(crate) fn take(&self, now: Millis, lease: &Lease) -> bool {
+        let asks = self.lock().book.take(now, lease, || fastrand::u64(1..));
         self.changed.notify_waiters();
         asks
     }
@@ -93,13 +93,13 @@ impl Spender {
     }
 
     /// Spends an amount if the allowance covers it and no caller waits.
-    pub(crate) fn try_spend(&self, now: Millis, amount: Amount) -> Result<(), SpendError> {
+    pub(crate) fn try_spend(&self, now: Millis, amount: Amount) -> Result<SpentIn, SpendError> {
         let Ok(_turn) = self.turn.try_lock() else { return Err(SpendError::Behind) };
         self.take_from_book(now, amount, false)
     }
 
     /// Waits until the allowance covers an amount, and spends it.
-    pub(crate) async fn spend(&self, amount: Amount, now: impl Fn() -> Millis) -> Result<(), SpendError> {
+    pub(crate) async fn spend(&self, amount: Amount, now: impl Fn() -> Millis) -> Result<SpentIn, SpendError> {
         let mut waiting = None;
         let _turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -123,6 +123,31 @@ impl Spender {
         }
     }
 
+    /// Spends an amount that was used already.
+    pub(crate) fn charge(&self, now: Millis, amount: Amount) {
+        self.update(now, |book| book.charge(now, amount));
+    }
+
+    /// Of an amount that was spent in advance, `used` was used.
+    pub(crate) fn settle(&self, now: Millis, reserved: Amount, used: Amount, spent_in: SpentIn) {
+        self.update(now, |book| book.settle(now, reserved, used, spent_in));
+        self.changed.notify_waiters();
+    }
+
+    fn update(&self, now: Millis, change: impl FnOnce(&mut BudgetBook)) {
+        let mut state = self.lock();
+        change(&mut state.book);
+        let is_short = state.book.is_short(now);
+        drop(state);
+        if is_short {
+            self.pressure.notify_one();
+        }
+    }
+
+    pub(crate) fn owed(&self) -> Amount {
+        self.lock().book.owed()
+    }
+
     pub(crate) fn left(&self, now: Millis) -> Amount {
         self.lock().book.left(now)
     }
@@ -136,7 +161,7 @@ impl Spender {
     }
 
     /// `waits`: the caller waits if it is refused.
-    fn take_from_book(&self, now: Millis, amount: Amount, waits: bool) -> Result<(), SpendError> {
+    fn take_from_book(&self, now: Millis, amount: Amount, waits: bool) -> Result<SpentIn, SpendError> {
         let mut state = self.lock();
         if state.closed {
             return Err(Closed.into());
@@ -146,11 +171,12 @@ impl Spender {
             state.book.refuse(now, amount);
         }
         let (left, is_short) = (state.book.left(now).get(), state.book.is_short(now));
+        let spent_in = state.book.spends_in();
         drop(state);
         if !spent || is_short {
             self.pressure.notify_one();
         }
-        if spent { Ok(()) } else { Err(SpendError::NotCovered { left }) }
+        if spent { Ok(spent_in) } else { Err(SpendError::NotCovered { left }) }
     }
 }
 

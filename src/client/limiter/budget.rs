@@ -2,6 +2,10 @@
 //!
 //! The lease of a budget is a cumulative allowance for the period. The book adds up what its incarnation has spent,
 //! exactly, and never spends beyond the allowance, after the end of the lease, or in another period.
+//!
+//! What is charged after it was used is *owed* as far as the allowance does not cover it. The next allowances pay it
+//! before anything else is spent. What is not needed after all can be taken back, as long as the report that it was
+//! spent can be taken back: in the same period, by the same incarnation.
 
 use leaseway_core::{
     policy::period::Span,
@@ -23,6 +27,8 @@ pub struct BudgetBook {
     /// The end of the lease.
     until: Millis,
     spent: Sum,
+    /// Charged, but not covered by an allowance yet.
+    owed: Sum,
     /// What callers wait for: in total, and the first of them.
     waiting: (f64, f64),
     /// What was refused to callers that do not wait, and when.
@@ -34,6 +40,13 @@ pub struct BudgetBook {
     sampled: (Millis, Sum),
     /// The wants that were last reported.
     wanted: f64,
+}
+
+/// The incarnation and the period in which an amount was spent. It can be taken back only there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpentIn {
+    incarnation: u64,
+    period: Option<i64>,
 }
 
 /// The rate is a mean over about this time.
@@ -53,6 +66,7 @@ impl BudgetBook {
             allowance: Amount::ZERO,
             until: Millis(0),
             spent: Sum::ZERO,
+            owed: Sum::ZERO,
             waiting: (0.0, 0.0),
             refused: None,
             refresh: Millis::from_secs(5),
@@ -64,7 +78,7 @@ impl BudgetBook {
 
     /// Takes the newest lease of the session, if it is not known yet. `fresh` is the next incarnation, for a client that
     /// is told to start over. Returns whether the client should ask again at once.
-    pub fn take(&mut self, lease: &Lease, fresh: impl FnOnce() -> u64) -> bool {
+    pub fn take(&mut self, now: Millis, lease: &Lease, fresh: impl FnOnce() -> u64) -> bool {
         let Some(budget) = lease.budget.filter(|_| lease.token.is_some() && lease.token != self.seen) else {
             return false;
         };
@@ -82,19 +96,59 @@ impl BudgetBook {
         }
         (self.token, self.until) = (lease.token, lease.end);
         self.allowance = Amount::new(lease.capacity.get()).unwrap_or_default();
+        self.pay(now);
         false
+    }
+
+    /// Pays what is owed, as far as the allowance covers it.
+    fn pay(&mut self, now: Millis) {
+        let paid = self.owed.min(self.uncommitted(now));
+        self.owed -= paid;
+        self.spent += paid;
+    }
+
+    /// The part of the allowance that is not spent. Zero after the end of the lease.
+    fn uncommitted(&self, now: Millis) -> Sum {
+        if now < self.until { (Sum::from(self.allowance) - self.spent).max(Sum::ZERO) } else { Sum::ZERO }
     }
 
     /// Spends an amount if the allowance covers all of it.
     pub fn spend(&mut self, now: Millis, amount: Amount) -> bool {
-        let mut after = self.spent;
-        after += amount;
-        let covered = now < self.until && after <= Sum::from(self.allowance);
+        let is_live = now < self.until && self.owed == Sum::ZERO;
+        let covered = is_live && Sum::from(amount) <= self.uncommitted(now);
         if covered {
-            self.spent = after;
+            self.spent += amount;
             self.refused = self.refused.filter(|(refused, _)| *refused > amount.get());
         }
         covered
+    }
+
+    /// Where amounts are spent now.
+    pub fn spends_in(&self) -> SpentIn {
+        SpentIn { incarnation: self.incarnation, period: self.period.map(|period| period.start) }
+    }
+
+    /// Of an amount that was spent in advance, `used` was used. Takes back the rest, unless the period or the incarnation
+    /// is another by now; what exceeds it is charged.
+    pub fn settle(&mut self, now: Millis, reserved: Amount, used: Amount, spent_in: SpentIn) {
+        let excess = Sum::from(used) - Sum::from(reserved);
+        if excess >= Sum::ZERO {
+            self.owed += excess;
+        } else if spent_in == self.spends_in() {
+            self.spent += excess;
+        }
+        self.pay(now);
+    }
+
+    /// Spends an amount that was used already. What the allowance does not cover is owed.
+    pub fn charge(&mut self, now: Millis, amount: Amount) {
+        self.owed += amount;
+        self.pay(now);
+    }
+
+    /// What was charged and is not covered by an allowance yet.
+    pub fn owed(&self) -> Amount {
+        self.owed.ceil()
     }
 
     /// Notes an amount that was refused to a caller that does not wait, so that it is asked for.
@@ -108,7 +162,7 @@ impl BudgetBook {
 
     /// What may be spent now, without asking.
     pub fn left(&self, now: Millis) -> Amount {
-        if now < self.until { (Sum::from(self.allowance) - self.spent).floor() } else { Amount::ZERO }
+        if self.owed == Sum::ZERO { self.uncommitted(now).floor() } else { Amount::ZERO }
     }
 
     /// What this incarnation has spent in the current period.
@@ -126,10 +180,14 @@ impl BudgetBook {
         self.waiting = (total, first);
     }
 
-    /// Whether less than half of what was last wanted is left, or less than what was refused, or callers wait.
+    /// Whether less than half of what was last wanted is left, or less than what was refused, or callers wait, or
+    /// something is owed.
     pub fn is_short(&self, now: Millis) -> bool {
         let left = self.left(now).get();
-        self.waiting.0 > 0.0 || left < self.refused(now) || self.rate > 0.0 && left < self.wanted / 2.0
+        self.waiting.0 > 0.0
+            || self.owed > Sum::ZERO
+            || left < self.refused(now)
+            || self.rate > 0.0 && left < self.wanted / 2.0
     }
 
     /// Nothing can be spent from now on.
@@ -137,8 +195,9 @@ impl BudgetBook {
         self.until = Millis(0);
     }
 
-    /// The demand: what is spent in two refresh intervals, what callers wait for, and what was refused.
+    /// The demand: what is spent in two refresh intervals, what callers wait for, what was refused, and what is owed.
     pub fn wants(&mut self, now: Millis) -> (f64, BudgetUse) {
+        self.pay(now);
         let (at, before) = self.sampled;
         let elapsed = now.since(at).0 as f64 / 1000.0;
         if elapsed >= 0.1 {
@@ -152,7 +211,7 @@ impl BudgetBook {
         }
         let (waiting, first) = self.waiting;
         let refused = self.refused(now);
-        self.wanted = (self.rate * self.refresh.0 as f64 / 500.0 + waiting + refused).ceil();
+        self.wanted = (self.rate * self.refresh.0 as f64 / 500.0 + waiting + refused + self.owed.get()).ceil();
         let report = BudgetUse {
             spent: self.spent.ceil().get(),
             period: self.period.map_or(0, |period| period.start),
@@ -193,34 +252,78 @@ mod tests {
     fn an_allowance_is_never_exceeded() {
         let mut book = BudgetBook::new(Millis(0), 1);
         assert!(!book.spend(Millis(0), amount(1.0)), "no lease yet");
-        book.take(&lease(1, 10.0, PERIOD, false), || 2);
+        book.take(Millis(0), &lease(1, 10.0, PERIOD, false), || 2);
         assert!(book.spend(Millis(0), amount(7.0)) && !book.spend(Millis(0), amount(4.0)));
         assert!(book.spend(Millis(0), amount(3.0)) && book.left(Millis(0)) == Amount::ZERO);
-        book.take(&lease(2, 12.0, PERIOD, false), || 2);
+        book.take(Millis(0), &lease(2, 12.0, PERIOD, false), || 2);
         assert_eq!((book.left(Millis(9_999)).get(), book.left(Millis(10_000)).get()), (2.0, 0.0));
-        book.take(&lease(3, 5.0, PERIOD, false), || 2);
+        book.take(Millis(0), &lease(3, 5.0, PERIOD, false), || 2);
         assert_eq!((book.left(Millis(0)).get(), book.spent().get()), (0.0, 10.0), "it has spent more");
     }
 
     #[test]
     fn another_period_and_another_incarnation_begin_with_nothing_spent() {
         let mut book = BudgetBook::new(Millis(0), 1);
-        book.take(&lease(1, 10.0, PERIOD, false), || 2);
+        book.take(Millis(0), &lease(1, 10.0, PERIOD, false), || 2);
         book.spend(Millis(0), amount(7.0));
-        book.take(&lease(2, 4.0, Span { start: 2000, end: 3000 }, false), || 2);
+        book.take(Millis(0), &lease(2, 4.0, Span { start: 2000, end: 3000 }, false), || 2);
         let (_, report) = book.wants(Millis(0));
         assert_eq!((report.spent, report.period, report.incarnation, report.token), (0.0, 2000, 1, Some(2)));
         book.spend(Millis(0), amount(3.0));
-        assert!(book.take(&lease(3, 0.0, Span { start: 2000, end: 3000 }, true), || 2), "it asks at once");
+        assert!(book.take(Millis(0), &lease(3, 0.0, Span { start: 2000, end: 3000 }, true), || 2), "it asks at once");
         let (_, report) = book.wants(Millis(0));
         assert_eq!((report.spent, report.incarnation, report.token), (0.0, 2, None));
         assert!(!book.spend(Millis(0), amount(1.0)));
     }
 
     #[test]
+    fn an_amount_is_taken_back_where_it_was_spent() {
+        let mut book = BudgetBook::new(Millis(0), 1);
+        book.take(Millis(0), &lease(1, 10.0, PERIOD, false), || 2);
+        assert!(book.spend(Millis(0), amount(7.0)));
+        let spent_in = book.spends_in();
+        book.settle(Millis(0), amount(7.0), amount(2.0), spent_in);
+        assert_eq!((book.spent().get(), book.left(Millis(0)).get()), (2.0, 8.0));
+        book.settle(Millis(20_000), amount(1.0), Amount::ZERO, spent_in);
+        assert_eq!((book.spent().get(), book.left(Millis(20_000)).get()), (1.0, 0.0), "the lease has ended");
+        book.take(Millis(0), &lease(2, 4.0, Span { start: 2000, end: 3000 }, false), || 2);
+        book.spend(Millis(0), amount(1.0));
+        book.settle(Millis(0), amount(1.0), Amount::ZERO, spent_in);
+        assert_eq!(book.spent().get(), 1.0, "another period");
+        let spent_in = book.spends_in();
+        book.take(Millis(0), &lease(3, 0.0, Span { start: 2000, end: 3000 }, true), || 2);
+        book.take(Millis(0), &lease(4, 4.0, Span { start: 2000, end: 3000 }, false), || 2);
+        book.spend(Millis(0), amount(1.0));
+        book.settle(Millis(0), amount(1.0), Amount::ZERO, spent_in);
+        assert_eq!(book.spent().get(), 1.0, "another incarnation");
+    }
+
+    #[test]
+    fn what_is_owed_is_paid_before_anything_is_spent() {
+        let mut book = BudgetBook::new(Millis(0), 1);
+        book.charge(Millis(0), amount(3.0));
+        let (wants, report) = book.wants(Millis(0));
+        assert_eq!((book.owed().get(), wants, report.spent, report.is_short), (3.0, 3.0, 0.0, true));
+        book.take(Millis(0), &lease(1, 2.0, PERIOD, false), || 2);
+        assert_eq!((book.owed().get(), book.spent().get(), book.left(Millis(0)).get()), (1.0, 2.0, 0.0));
+        book.take(Millis(0), &lease(2, 10.0, PERIOD, false), || 2);
+        assert_eq!((book.owed().get(), book.spent().get(), book.left(Millis(0)).get()), (0.0, 3.0, 7.0));
+        assert!(book.spend(Millis(0), amount(6.0)));
+        let spent_in = book.spends_in();
+        book.settle(Millis(0), amount(1.0), amount(5.0), spent_in);
+        assert!(book.owed().get() == 3.0 && !book.spend(Millis(0), Amount::ZERO), "even if nothing is spent");
+        book.settle(Millis(0), amount(5.0), Amount::ZERO, spent_in);
+        assert_eq!((book.owed().get(), book.left(Millis(0)).get()), (0.0, 2.0), "what comes back pays");
+        book.charge(Millis(10_000), amount(1.0));
+        assert_eq!((book.owed().get(), book.spent().get()), (1.0, 8.0), "the lease has ended");
+        book.take(Millis(0), &lease(3, 4.0, Span { start: 2000, end: 3000 }, false), || 2);
+        assert_eq!((book.owed().get(), book.spent().get()), (0.0, 1.0), "paid from the next period");
+    }
+
+    #[test]
     fn small_amounts_add_up_exactly() {
         let mut book = BudgetBook::new(Millis(0), 1);
-        book.take(&lease(1, 1.0, PERIOD, false), || 2);
+        book.take(Millis(0), &lease(1, 1.0, PERIOD, false), || 2);
         let spent = (0..20_000).filter(|_| book.spend(Millis(0), amount(0.0001))).count();
         assert!((9_999..=10_000).contains(&spent), "{spent}");
     }
@@ -234,7 +337,7 @@ mod tests {
         assert_eq!((wants, report.need, report.is_short), (20.0, 20.0, true));
         assert_eq!(book.wants(Millis(61_000)).0, 0.0, "too long ago");
         book.refuse(Millis(61_000), amount(20.0));
-        book.take(&Lease { end: Millis(90_000), ..lease(1, 30.0, PERIOD, false) }, || 2);
+        book.take(Millis(0), &Lease { end: Millis(90_000), ..lease(1, 30.0, PERIOD, false) }, || 2);
         assert!(!book.is_short(Millis(62_000)), "it is covered");
         assert!(book.spend(Millis(62_000), amount(5.0)) && book.wants(Millis(62_000)).1.need == 20.0);
         assert!(book.spend(Millis(62_000), amount(20.0)) && book.wants(Millis(62_000)).1.need == 0.0);
@@ -247,7 +350,7 @@ mod tests {
         let (wants, report) = book.wants(Millis(1_000));
         assert_eq!((wants, report.need, report.is_short), (50.0, 20.0, true));
         book.set_waiting(0.0, 0.0);
-        book.take(&lease(1, 1e6, PERIOD, false), || 2);
+        book.take(Millis(0), &lease(1, 1e6, PERIOD, false), || 2);
         for second in 2..60 {
             book.spend(Millis(0), amount(100.0));
             book.wants(Millis(second * 1_000));

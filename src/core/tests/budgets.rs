@@ -55,6 +55,8 @@ pub(super) struct Spender {
     pub(super) has: Option<Has>,
     pub(super) wants: f64,
     pub(super) need: f64,
+    /// What it has spent in advance, with the incarnation and the period.
+    reserved: Option<(f64, u64, i64)>,
     /// The number of its latest request, and the end of the lease that the request named.
     sent: (u64, Option<Millis>),
 }
@@ -71,6 +73,7 @@ impl Spender {
             has: None,
             wants: 0.0,
             need: 1.0,
+            reserved: None,
             sent: (0, None),
         }
     }
@@ -120,6 +123,14 @@ impl Spender {
         let spent = amount.min(left.floor());
         self.spent += spent;
         spent
+    }
+
+    /// Takes back the part of its reservation that it does not need, if it may.
+    fn settle(&mut self, used: impl FnOnce(f64) -> f64) -> f64 {
+        let Some((amount, incarnation, period)) = self.reserved.take() else { return 0.0 };
+        let unused = if (incarnation, period) == (self.incarnation, self.period) { amount - used(amount) } else { 0.0 };
+        self.spent -= unused;
+        unused
     }
 
     /// What it may have spent until it asks again, in its period.
@@ -327,8 +338,12 @@ impl World {
         let most = [1, 20, 1000][self.rng.below(3) as usize];
         let amount = 1 + self.rng.below(most);
         let spender = &mut self.spenders[n];
+        let unused = spender.settle(|amount| self.rng.below(amount as u64 + 1) as f64);
         let spent = spender.spend(amount as f64, self.now);
-        *self.books.entry(spender.period).or_default() += spent;
+        *self.books.entry(spender.period).or_default() += spent - unused;
+        if self.rng.one_in(3) {
+            spender.reserved = Some((spent, spender.incarnation, spender.period));
+        }
         let wall = EPOCH + (self.now.0 / 1000) as i64;
         let late = wall - (spender.period + 100);
         let is_unending = self.settings.budget.periods.length == PeriodLength::Unending;

@@ -22,9 +22,9 @@ impl Spender {
     }
 
     /// Takes the newest lease of the session.
-    pub(crate) fn take(&mut self, lease: Option<Lease>, fresh: impl FnOnce() -> u64) {
+    pub(crate) fn take(&mut self, now: Millis, lease: Option<Lease>, fresh: impl FnOnce() -> u64) {
         if let Some(lease) = lease {
-            self.book.take(&lease, fresh);
+            self.book.take(now, &lease, fresh);
         }
     }
 

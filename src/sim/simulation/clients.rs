@@ -129,7 +129,7 @@ impl Simulation<'_> {
         let (now, client) = (self.now, &mut self.clients[index]);
         let Some(spender) = client.spender.as_mut().filter(|_| client.is_here) else { return Ok(()) };
         if let ClientMachine::Session(session) = &client.machine {
-            spender.take(session.lease(now, &self.resource), || self.rng.u64(..) | 1);
+            spender.take(now, session.lease(now, &self.resource), || self.rng.u64(..) | 1);
         }
         let (spent, period) = spender.spend(now, client.wants.get());
         let priority = self.plan.tree.clients[index].priority.into();
