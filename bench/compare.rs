@@ -47,14 +47,14 @@ pub(crate) struct CompareArgs {
     /// The number of runs of each server in each case.
     #[arg(long, default_value = "3", value_name = "N")]
     reps: NonZeroU32,
-    /// The numbers of clients. `1000000:10` gives A a million and B ten. With fewer clients than requests in flight,
-    /// clients send a request before the previous one is answered.
+    /// The numbers of clients. `1000000:10` gives A a million and B ten. With fewer clients than requests in flight, a
+    /// client sends requests before its previous one is answered.
     #[arg(long, default_value = "10000", value_name = "N|A:B,…", value_delimiter = ',')]
     clients: Vec<Clients>,
     /// The numbers of resources.
     #[arg(long, default_value = "1", value_name = "K,…", value_delimiter = ',')]
     resources: Vec<NonZeroU32>,
-    /// The loads, as connections x requests in flight on each connection.
+    /// The loads: connections x requests in flight on each.
     #[arg(long, default_value = "4x16,16x16", value_name = "CxF,…", value_delimiter = ',')]
     load: Vec<Shape>,
     #[command(flatten)]
@@ -66,19 +66,19 @@ pub(crate) struct CompareArgs {
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
-  # Beside a server that does nothing, in eight cases:
+  # A server, and one without logic, in eight cases:
   leaseway-bench compare --reps 5 --clients 10,10000 --resources 1,1000 --load 4x16,16x16 --json cases.json \\
       --a 'leaseway serve --listen 127.0.0.1:{port} --http 127.0.0.1:0 --config bench.yaml' \\
       --b 'leaseway-bench ceiling --listen 127.0.0.1:{port}'
 
-  # Both over TLS, with certificates of `leaseway certs` (init; issue node --host 127.0.0.1):
+  # The same over TLS, with certificates of `leaseway certs` (init; issue node --host 127.0.0.1):
   leaseway-bench compare --tls-ca certs/ca.pem \\
       --a 'leaseway serve --listen 127.0.0.1:{port} --http 127.0.0.1:0 --config bench.yaml --tls-cert certs/node.pem \\
            --tls-key certs/node.key' \\
       --b 'leaseway-bench ceiling --listen 127.0.0.1:{port} --tls-cert certs/node.pem --tls-key certs/node.key'
 
-  # The same server with a million clients and with a hundred, all of which have a lease before it begins; bench.yaml should
-  # let leases last for minutes, and the server may need --max-clients-per-resource:
+  # The same server with a million clients and with a hundred, all with a lease at the start. Leases should last for
+  # minutes, and the server may need --max-clients-per-resource:
   leaseway-bench compare --fill --clients 1000000:100 --load 4x16 --a 'leaseway serve …' --b 'leaseway serve …'";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,7 +31,7 @@ const CASE_TIMEOUT: Duration = Duration::from_secs(90);
 /// The protocol of these lines is in that document, too.
 #[derive(clap::Args)]
 pub(crate) struct ConformArgs {
-    /// The program that drives the client library, with its arguments
+    /// Program that drives the client library, with its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
     /// Run only the cases with these numbers

@@ -25,14 +25,14 @@ pub(crate) struct GatewaysArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  # ShouldRateLimit at a gateway beside a tonic service that always says OK; acquire beside such an axum service:
+  # A gateway, and a tonic (gRPC) or axum (HTTP) service that allows everything:
   leaseway-bench gateways rls
   leaseway-bench gateways http
 
-  # A hundred thousand descriptors at one gateway: how soon all have a lease, what they cost, how soon they are given back:
+  # 100,000 descriptors at one gateway: time until all have a lease, cost, and time until all are released:
   leaseway-bench gateways descriptors --descriptors 100000
 
-  # One limit at five gateways with skewed traffic, beside counters in Redis (redis-server has to be there) and an even split:
+  # One limit at five gateways with uneven traffic, compared with counters in Redis and an even split (needs redis-server):
   leaseway-bench gateways shares";
 
 #[derive(clap::Subcommand)]

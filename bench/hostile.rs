@@ -28,7 +28,7 @@ use crate::{
 /// For each attack a server is started on free loopback ports. Well-behaved clients at 127.0.0.1 send requests at a
 /// constant rate (open loop), alternately undisturbed and under attack from 127.0.0.2. Meanwhile newcomers from
 /// 127.0.0.3 connect, ask for leases, and read /healthz. The table shows the traffic of the attacker, its cost for the
-/// server, the p99 of well-behaved requests without and with the attack, and the ratio of neighbouring runs.
+/// server, the p99 of well-behaved requests without and with the attack, and the ratio of neighboring runs.
 ///
 /// Attacker, clients and server share the cores of this machine, so --attack-rate limits the attacker. The table shows
 /// how many cores attacker and server used. If they used all of them, the ratio is that of a busy machine.
@@ -64,12 +64,12 @@ pub(crate) struct HostileArgs {
     /// Number of connections of the well-behaved clients.
     #[arg(long, default_value = "8", value_name = "N")]
     connections: NonZeroU32,
-    /// Maximum rate of the attacker: frames, calls and connections per second. Long messages count once for each 16
-    /// KiB, long calls once for each 20 entries.
+    /// Maximum rate of the attacker, per second: frames, calls and connections. A long message counts once for each 16
+    /// KiB, a long call once for each 20 entries.
     #[arg(long, default_value = "5000", value_name = "R", value_parser = rate)]
     attack_rate: f64,
-    /// Number of connections in attacks that are about connections. This program and the server need a file descriptor
-    /// for each (`ulimit -n`).
+    /// Number of connections in attacks by many connections. This program and the server need a file descriptor for
+    /// each (`ulimit -n`).
     #[arg(long, default_value = "2000", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     attack_connections: u32,
     /// Also write all results to a file, as JSON.
@@ -79,16 +79,16 @@ pub(crate) struct HostileArgs {
 
 const HOSTILE_EXAMPLES: &str = "\
 Examples:
-  # All attacks (some six minutes):
+  # All attacks (about six minutes):
   leaseway-bench hostile --json hostile.json
 
-  # Two of them, over TLS, ten times as fast:
+  # Two attacks over TLS, at ten times the rate:
   leaseway-bench hostile --tls --only rapid-reset,ping --attack-rate 50000
 
-  # More connections than a server takes by default:
+  # More connections than one address may have:
   leaseway-bench hostile --only silent,half-headers --attack-connections 9000
 
-What bounds each attack: docs/benchmarks.md#under-attack.";
+docs/benchmarks.md#under-attack says what limits each attack.";
 
 pub(crate) fn main(args: &HostileArgs) -> Result<(), Error> {
     if args.seconds.is_zero() {

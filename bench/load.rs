@@ -68,12 +68,12 @@ pub(crate) struct LoadArgs {
     /// The process id of the server, on this machine. Adds its CPU time per request and its memory to the result.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// Measure instead how one client renews this number of leases, of as many resources: by a stream of renewals with
-    /// nothing, 1 % and everything changed, by GetCapacity with 1,000 entries, and by idle clients of the library. Needs
-    /// --server-pid. The refresh interval must be 5 s and min_request_interval 0.
+    /// Measure instead the renewal of this number of leases, of as many resources, by one client: by a stream of
+    /// renewals (nothing, 1 % and everything changed), by GetCapacity with 1,000 entries, and by idle clients of the
+    /// library. Needs --server-pid, a refresh interval of 5 s and min_request_interval 0.
     #[arg(long, value_name = "N", requires = "server_pid", conflicts_with_all = ["json", "resources", "clients"])]
     renew: Option<NonZeroU32>,
-    /// With --renew: the time for which an idle client is measured, in seconds.
+    /// With --renew, the time to measure an idle client, in seconds.
     #[arg(long, default_value = "30", value_name = "S", value_parser = seconds)]
     idle: Duration,
     /// Print the result as JSON.
@@ -83,16 +83,16 @@ pub(crate) struct LoadArgs {
 
 const LOAD_EXAMPLES: &str = "\
 Examples:
-  # How fast, and what does a request cost? (4 seconds)
+  # How fast is the server, and what does a request cost? (4 seconds)
   leaseway-bench load --target 127.0.0.1:5100 --server-pid \"$(pgrep -x leaseway)\"
 
-  # How long do clients wait at 20,000 requests a second, some of them leaving and new ones coming?
+  # How long do clients wait at 20,000 requests a second, while some leave and new ones come?
   leaseway-bench load --target 127.0.0.1:5100 --rate 20000 --churn 1 --seconds 30
 
   # What does it cost a gateway and its server to renew 100,000 leases?
   leaseway-bench load --target 127.0.0.1:5100 --renew 100000 --server-pid \"$(pgrep -x leaseway)\"
 
-  # A million clients, all with a lease before it begins; resources whose leases last for minutes are best:
+  # A million clients, all with a lease at the start. Leases should last for minutes:
   leaseway-bench load --target 127.0.0.1:5100 --clients 1000000 --fill --server-pid \"$(pgrep -x leaseway)\"";
 
 #[derive(clap::Args)]
@@ -100,7 +100,7 @@ struct ShapeArgs {
     /// The number of connections.
     #[arg(long, default_value = "16", value_name = "C")]
     connections: NonZeroU32,
-    /// Requests in flight on each connection. With --rate this is the maximum.
+    /// Requests in flight on each connection; with --rate, the maximum.
     #[arg(long, default_value = "16", value_name = "F")]
     in_flight: NonZeroU32,
 }

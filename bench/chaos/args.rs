@@ -23,10 +23,10 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(1);
 
 /// Inject faults into real servers, and check that clients never use more than the capacity.
 ///
-/// The seed determines the faults and their times. All processes and clients run on this machine. At no time may
-/// clients together believe in more than the capacity, nor may a gateway allow more requests. After the last fault,
-/// each node must have a master, all peers must follow it, and all clients must be served. A failed run prints the
-/// command that repeats it; --shrink also searches for a smaller schedule that fails.
+/// The seed determines the faults and their times. All processes and clients run on this machine. At no time may the
+/// leases that clients believe in exceed the capacity together, nor may gateways allow more requests. After the last
+/// fault, each node must have a master, all peers must follow it, and all clients must be served. A failed run prints
+/// the command that repeats it; --shrink also searches for a smaller schedule that fails.
 ///
 /// Servers and clients use TLS if the seed is even.
 #[derive(Clone, clap::Args)]
@@ -40,18 +40,18 @@ pub(crate) struct ChaosArgs {
     /// The number of runs, each with the next seed.
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) seeds: NonZeroU64,
-    /// The length of the schedule, in seconds. All faults end before its last tenth.
+    /// The length of the schedule, in seconds. All faults end before the last tenth of it.
     #[arg(long = "for", default_value = "120", value_name = "S", value_parser = seconds)]
     pub(crate) length: Duration,
     /// Inject only these kinds of faults.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "FAULT,…")]
     pub(crate) only: Vec<Fault>,
-    /// Run in a network namespace, in which cut links drop packets. Without it they hold data back.
+    /// Run in a network namespace, where cut links drop packets. Without it, they only hold data back.
     ///
     /// Adds faults that lose and reorder packets. Needs Linux, iptables, and permission to create namespaces.
     #[arg(long)]
     pub(crate) namespace: bool,
-    /// Inject only the faults of the schedule with these numbers. --shrink prints this flag.
+    /// Inject only the faults with these numbers in the schedule. --shrink prints this flag.
     #[arg(long, value_delimiter = ',', value_name = "NUMBER,…")]
     pub(crate) keep_faults: Option<Vec<usize>>,
     /// Print the schedule and exit.
@@ -60,13 +60,13 @@ pub(crate) struct ChaosArgs {
     /// Number of library clients, over all nodes.
     #[arg(long, default_value = "40", value_name = "N")]
     pub(crate) clients: NonZeroUsize,
-    /// Number of clients of the 2016 protocol. They use the wall clock, so a run in which clocks jump ahead has none.
+    /// Number of clients of the 2016 protocol. They use the wall clock, so runs in which clocks jump ahead have none.
     #[arg(long, default_value = "6", value_name = "N")]
     pub(crate) legacy_clients: usize,
     /// The length of leases, in whole seconds.
     #[arg(long, default_value = "5", value_name = "S", value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) lease: u32,
-    /// Add clients in other languages: run by this command, which `conform` could drive, too. May be repeated.
+    /// Add clients in another language, driven by this command as by `conform`. Can be repeated.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) driver: Vec<String>,
     /// The `--timing` of the servers. [default: one-site, several-sites and 1000,3000,5000 in turn, each for two seeds]
@@ -75,7 +75,7 @@ pub(crate) struct ChaosArgs {
     /// The time allowed for recovery after the last fault, in seconds.
     #[arg(long, default_value = "60", value_name = "S", value_parser = seconds)]
     pub(crate) patience: Duration,
-    /// Maximum number of runs to shrink a schedule that fails.
+    /// Maximum number of runs to shrink a failing schedule. 0 does not shrink it.
     #[arg(long, default_value = "0", value_name = "RUNS")]
     pub(crate) shrink: usize,
     /// Plant a fault: the servers leave out this rule of the protocol. Search for the first seed that reveals it.

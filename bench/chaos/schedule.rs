@@ -28,9 +28,8 @@ pub(crate) enum Fault {
     Flapping,
     /// Messages between peers are delayed by up to a third of a second.
     Delay,
-    /// Existing connections between peers stall; new connections work. Affects all links of a node, or one. In half of
-    /// the cases the old connections deliver their data at the end of the fault. Otherwise they do so when connections
-    /// stall again, or never.
+    /// Existing connections between peers stall; new ones work. Affects all links of a node, or one. In half of the
+    /// cases the old connections deliver their data when the fault ends, otherwise at the next stall or never.
     Stall,
     /// An operator transfers mastership. Usually messages from the master to its successor are late or lost, and
     /// afterwards the master is cut off from other peers.
@@ -41,11 +40,11 @@ pub(crate) enum Fault {
     LostAnswers,
     /// Library clients and child nodes reach no peer of the root.
     LostParent,
-    /// Every write to the disk of a peer fails. The peer is restarted once there is space.
+    /// Every write to the disk of a peer fails. The peer is restarted when there is space again.
     FullDisk,
     /// Each flush of all disks of a node takes 200 ms longer.
     SlowDisks,
-    /// A peer is killed and a bit of its log is flipped. It must recover or refuse to start. If it refuses, its data is
+    /// A peer is killed, and a bit of its log is flipped. It must recover, or refuse to start; then its data is
     /// deleted.
     FlippedBit,
     /// A peer is killed and the end of its log is torn off.

@@ -37,7 +37,8 @@ pub(crate) struct DescriptorsArgs {
     /// The lease length and the refresh interval, in seconds.
     #[arg(long, default_value = "60,16", value_name = "LEASE,REFRESH", value_delimiter = ',', num_args = 1)]
     lease: Vec<u32>,
-    /// `--idle-secs` of the gateway. Must be longer than a pass over all descriptors takes.
+    /// Seconds until the gateway releases an unused resource (its `--idle-secs`). Must be longer than a pass over all
+    /// descriptors takes.
     #[arg(long, default_value = "60", value_name = "S", value_parser = crate::common::seconds)]
     idle: Duration,
     /// The time limit for all descriptors to have a lease, in seconds.

@@ -54,7 +54,7 @@ pub(crate) struct ServiceArgs {
     /// Count requests in this Redis, and allow --limit requests per second.
     #[arg(long, value_name = "ADDRESS", requires = "limit", conflicts_with = "even")]
     redis: Option<SocketAddr>,
-    /// Allow this number of requests per second, counted in this process.
+    /// Allow this number of requests per second, counted in this process instead of in Redis.
     #[arg(long, value_name = "N", conflicts_with = "limit")]
     even: Option<u32>,
     /// The limit per second, with --redis.

@@ -60,13 +60,13 @@ pub(crate) enum Attack {
     Priority,
     /// Flood of empty DATA frames
     EmptyData,
-    /// Unbounded client ids, with --max-clients 30000
+    /// Unlimited client ids, with --max-clients 30000
     Holders,
-    /// Unbounded resource names
+    /// Unlimited resource names
     Resources,
-    /// Unbounded client ids in a PRIORITY_POOL
+    /// Unlimited client ids in a PRIORITY_POOL
     PoolPlaces,
-    /// Watch streams of unbounded client ids, with --max-watchers 20000
+    /// Watch streams of unlimited client ids, with --max-watchers 20000
     Watchers,
     /// Scrapes of /metrics with 1,000 resources, whose names are long and full of control characters
     Scrapes,

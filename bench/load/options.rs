@@ -28,8 +28,8 @@ pub(crate) struct Common {
     /// Give all clients a lease before the measurement. Leases should be longer than the run.
     #[arg(long)]
     pub(crate) fill: bool,
-    /// The percentage of requests that come from new clients. Each of them replaces one that leaves. On average every
-    /// other client that leaves releases its leases; the others just stop.
+    /// The percentage of requests that come from new clients. Each replaces a client that leaves; half of these release
+    /// their leases, the others just stop.
     #[arg(long, default_value = "0", value_name = "P", value_parser = percent)]
     churn: f64,
     /// The number of resources in each request.
@@ -38,20 +38,19 @@ pub(crate) struct Common {
     /// Resources are named PREFIX-0, PREFIX-1 … The server's configuration must match these names.
     #[arg(long, default_value = "resource", value_name = "PREFIX")]
     resource_prefix: String,
-    /// The wants of clients: `uniform:1-100` (random, but constant for each client), `changing:1-100` (random in every
-    /// request), or `climbing:20` (in this percentage of requests, 1.5 times the capacity that the client has).
+    /// The wants of clients: `uniform:1-100` (random, but constant for each client), `changing:1-100` (random in each
+    /// request), or `climbing:20` (in 20 % of requests, 1.5 times the client's capacity).
     #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]
     wants: WantsPattern,
-    /// Clients drop late answers, as Leaseway clients do: they ignore answers to all but their latest request, and tell
-    /// the server so. A new master then frees immediately the capacity that they give up. Leases must be longer than
-    /// the run.
+    /// Clients ignore answers to all but their latest request, and tell the server so, as Leaseway clients do. A new
+    /// master then frees at once the capacity that they give up. Leases must be longer than the run.
     #[arg(long)]
     drops_late: bool,
     /// The seed for the order of clients and their wants.
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Number of threads of the load generator. More threads take cores from a server on the same machine. With --rate
-    /// each has a second thread that paces it, whose CPU time is not counted.
+    /// Number of threads of the load generator. They take cores from a server on the same machine. With --rate each has
+    /// a second thread that paces it, whose CPU time is not counted.
     #[arg(long, default_value = "1", value_name = "N")]
     threads: NonZeroU32,
     #[command(flatten)]

@@ -38,8 +38,8 @@ pub(crate) struct SimulateArgs {
     /// Print the file of a scenario, as a template for your own.
     #[arg(long)]
     pub(crate) show: bool,
-    /// Plant a fault: leave out this rule of the protocol (`all`: each rule in turn), and search for a run that reveals
-    /// it. Searches the named scenarios, or those that reveal most faults. --seeds is the number of tries.
+    /// Plant a fault: leave out this rule of the protocol (`all`: each in turn), and search for a run that reveals it.
+    /// Searches the named scenarios, or those that reveal most faults. --seeds is the number of tries.
     ///
     /// Needs the feature `planted`: `cargo run --release -p leaseway-bench --features planted -- simulate --plant all
     /// --seeds 40`.
@@ -60,20 +60,19 @@ pub(crate) struct SimulateArgs {
     /// Whether servers send hints and child nodes ask early. Runs a case with each value.
     #[arg(long, value_delimiter = ',', value_name = "WHETHER,…")]
     push: Vec<Switch>,
-    /// A parameter of the algorithm, like `raise_tc_s=900,3600`. Runs a case with each value. Can be repeated for
-    /// several parameters.
+    /// A parameter of the algorithm, such as `raise_tc_s=900,3600`. Runs a case with each value. Can be repeated.
     #[arg(long, value_name = "NAME=VALUE,…")]
     set: Vec<Setting>,
-    /// The knowledge of a new master.
+    /// What a new master knows about leases.
     #[arg(long)]
     handover: Option<Handover>,
-    /// Whether child nodes send claims of different sizes separately, instead of one sum per priority.
+    /// Whether child nodes report demands of different sizes separately, instead of one sum per priority.
     #[arg(long)]
     slices: Option<Switch>,
-    /// Whether parents send the terms of their division to child nodes.
+    /// Whether parents tell child nodes how they divide the capacity.
     #[arg(long)]
     terms: Option<Switch>,
-    /// The delay of a message, one way: `5ms`, `10..100ms`.
+    /// The one-way delay of a message: `5ms`, `10..100ms`.
     #[arg(long)]
     delay: Option<Between>,
     /// The fraction of messages that are lost: `1%`.

@@ -47,55 +47,55 @@ The server speaks the Doorman protocol, so Doorman's Go clients work unchanged."
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a server. SIGHUP, or a change of the file, reloads the configuration
+    /// Run a server. It reloads changed certificates and tokens, also on SIGHUP
     Serve(Box<run::serve::Serve>),
-    /// Run a gateway for HTTP and Envoy rate-limit clients
+    /// Run a gateway for HTTP and Envoy
     Gateway(Box<run::gateway::RunGateway>),
-    /// Run a local cluster, each peer in its own process; three peers by default
+    /// Run a cluster on this machine. Three peers by default, each in its own process
     Up(run::up::Up),
     /// Check, plan and apply configurations
     #[command(subcommand)]
     Config(operate::config::ConfigCommand),
-    /// Explain what an access policy allows
+    /// Test what an access policy allows
     #[command(subcommand)]
     Access(operate::access::AccessCommand),
     /// Create authentication tokens
     #[command(subcommand)]
     Token(setup::token::TokenCommand),
-    /// List, add and remove peers of a node
+    /// List, add and remove peers, the replicas of a server
     #[command(subcommand)]
     Peers(operate::peers::PeersCommand),
-    /// Move mastership to another peer
+    /// Make another peer the master
     Transfer(Box<operate::peers::Transfer>),
-    /// Back up the replicated state of the peers to a file
+    /// Back up what the peers store
     Backup(Box<operate::backup::MakeBackup>),
     /// Restore a backup into an empty data directory
     Restore(operate::backup::Restore),
-    /// Set the capacities of single resources: tenants, users, keys
+    /// Set capacities of single resources, such as one per tenant, user or key
     #[command(subcommand, after_help = operate::limits::EXAMPLES)]
     Limits(operate::limits::LimitsCommand),
-    /// Show and delete the templates that gateways declare
+    /// Show and delete the limits that gateways declare
     #[command(subcommand)]
     Declarations(operate::declarations::DeclarationsCommand),
-    /// Override capacities and rules of groups for a limited time, and list the overrides
+    /// Override a capacity or group rule for a limited time. Without arguments, lists the overrides
     Capacity(Box<operate::capacity::Capacity>),
-    /// Manage pools (PRIORITY_POOL): assignments, clients, events and alarms
+    /// Manage priority pools (PRIORITY_POOL), which guarantee capacity to chosen clients
     #[command(subcommand, after_help = operate::pool::EXAMPLES)]
     Pool(operate::pool::PoolCommand),
     /// Create a private CA and certificates for TLS
     #[command(subcommand, after_help = setup::certs::EXAMPLES)]
     Certs(setup::certs::CertsCommand),
-    /// Request capacity once and print the lease
+    /// Ask for capacity once. Prints the lease
     Get(client::ask::Get),
-    /// Release capacity
+    /// Release leases of a client
     Release(client::ask::Release),
-    /// Run several clients interactively, or from a script on standard input
+    /// Run several clients interactively. Reads commands from the terminal or standard input
     Shell(client::shell::Shell),
-    /// Show a server and its resources, or one resource and its holders
+    /// Show a server, or a resource and its holders
     Status(inspect::status::ShowStatus),
-    /// Check the health of a cluster and suggest fixes
+    /// Diagnose a cluster. Suggests fixes
     Check(inspect::check::Check),
-    /// Show budgets
+    /// Show budgets (BUDGET), which limit use per period
     #[command(subcommand)]
     Budget(inspect::budget::BudgetCommand),
     /// Monitor a cluster in the terminal
@@ -103,11 +103,11 @@ enum Command {
     /// Collect a support bundle
     #[command(subcommand)]
     Debug(inspect::debug::DebugCommand),
-    /// Explain a client's current lease, and when it changes
+    /// Explain a client's lease. Also says when it changes
     Explain(inspect::explain::Explain),
     /// Generate shell completions
     Completions(setup::manual::Completions),
-    /// Generate manual pages: leaseway.1 and one for each command
+    /// Write manual pages. There is one for each command
     Man(setup::manual::Man),
 }
 

@@ -22,12 +22,12 @@ use crate::output::{Output, number, utc};
 pub(crate) struct Get {
     /// Unique id of the client
     client: String,
-    /// Resource
+    /// Resource id
     resource: String,
     /// Requested capacity
     #[arg(value_parser = parse_amount, allow_negative_numbers = true)]
     wants: Amount,
-    /// Priority of the client; the template decides whether it counts, and may cap it
+    /// Priority, -32768 to 32767. The template decides whether it counts, and may cap it
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     priority: i64,
     #[command(flatten)]
@@ -174,7 +174,7 @@ fn how_long(lease: &Lease, now: SystemTime) -> String {
 pub(crate) struct Release {
     /// Id of the client
     client: String,
-    /// Resources to release
+    /// Ids of the resources to release
     #[arg(required = true)]
     resources: Vec<String>,
     #[command(flatten)]

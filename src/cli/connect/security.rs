@@ -14,12 +14,12 @@ use crate::error::CliError;
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "TLS and identity")]
 pub(crate) struct Security {
-    /// Connect over TLS and trust the system's CAs. Other --tls flags and https:// before an address also enable TLS
+    /// Use TLS, and trust the system's CAs. Other --tls flags, and https:// before an address, also enable TLS
     #[arg(long, env = "LEASEWAY_TLS")]
     tls: bool,
     #[command(flatten)]
     files: TlsFlags,
-    /// Name that the servers' certificates must have [default: the host that is contacted]
+    /// Name in the servers' certificates [default: the host that is contacted]
     #[arg(
         long,
         env = "LEASEWAY_TLS_SERVER_NAME",
@@ -30,7 +30,7 @@ pub(crate) struct Security {
     /// File with the caller's token. It is sent only over TLS or to loopback
     #[arg(long, env = "LEASEWAY_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Send the token to other machines without TLS. Use it only over a tunnel
+    /// Send the token without TLS. Use it only over a tunnel
     #[arg(long, env = "LEASEWAY_INSECURE")]
     insecure: bool,
 }
@@ -87,14 +87,14 @@ impl Security {
 /// A certificate with its key, and the CA of others. Servers, gateways and clients share these flags.
 #[derive(clap::Args, Clone)]
 pub(crate) struct TlsFlags {
-    /// Own certificate with its intermediates (PEM). Servers use it for listeners and present it to parent and peers;
-    /// other commands present it if a server requests one
+    /// Own certificate chain (PEM). Servers use it for listeners, and present it to parent and peers; other commands
+    /// present it if a server requests one
     #[arg(long, env = "LEASEWAY_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// Private key of --tls-cert (PEM)
     #[arg(long, env = "LEASEWAY_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// CA that must have signed the certificates of others (PEM)
+    /// CA of all other certificates (PEM)
     #[arg(long, env = "LEASEWAY_TLS_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
 }

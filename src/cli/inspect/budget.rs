@@ -21,7 +21,7 @@ pub(crate) enum BudgetCommand {
 #[derive(Args)]
 #[command(after_help = "Example:\n  leaseway budget show team-a/tokens")]
 pub(crate) struct Show {
-    /// Resource
+    /// Resource id of the budget
     resource: String,
     #[command(flatten)]
     output: Output,

@@ -21,7 +21,7 @@ pub(crate) struct Check {
     /// Print only problems
     #[arg(long)]
     quiet: bool,
-    /// Operator token file of the peers, instead of --token-file
+    /// File with the operators' token. Replaces --token-file at admin addresses
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]

@@ -23,7 +23,7 @@ use crate::output::{Output, progress, write_new};
 
 #[derive(Subcommand)]
 pub(crate) enum DebugCommand {
-    /// Write a support bundle of the cluster, without secrets, to an archive
+    /// Collect a support bundle. It is an archive without secrets
     Bundle(Box<Bundle>),
 }
 
@@ -48,10 +48,10 @@ pub(crate) struct Bundle {
     /// Overwrite an existing file
     #[arg(long)]
     force: bool,
-    /// Server log to include (its last 2000 lines); can be repeated
+    /// Add the last 2,000 lines of this server log. Can be repeated
     #[arg(long, value_name = "FILE")]
     log: Vec<PathBuf>,
-    /// Operator token file of the peers, instead of --token-file
+    /// File with the operators' token. Replaces --token-file at admin addresses
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]

@@ -17,11 +17,11 @@ const LEVELS: usize = 16;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Explain {
-    /// Id of the client, or the name of the child node
+    /// Id of the client, or with --node the name of a child node
     client: String,
-    /// Resource
+    /// Resource id
     resource: String,
-    /// CLIENT is the name of a child node (its --node)
+    /// CLIENT names a child node (its --node)
     #[arg(long)]
     node: bool,
     #[command(flatten)]

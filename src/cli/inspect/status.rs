@@ -15,9 +15,9 @@ use crate::output::{Output, learning, number, print, print_json, table, utc};
 
 #[derive(Args)]
 pub(crate) struct ShowStatus {
-    /// Show only this resource, with its holders
+    /// Show only this resource, with its holders (clients and child nodes)
     resource: Option<String>,
-    /// Maximum number of rows: resources, or holders of the named resource
+    /// Maximum number of rows. They are resources, or holders of the resource
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
     /// Show all rows
@@ -25,7 +25,7 @@ pub(crate) struct ShowStatus {
     all: bool,
     #[command(flatten)]
     output: Output,
-    /// Ask only this server, even if it is not the master
+    /// Ask this server, master or not
     #[arg(long)]
     here: bool,
     #[command(flatten)]

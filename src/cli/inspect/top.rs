@@ -24,10 +24,10 @@ use crate::{Outcome, connect::Target, error::CliError};
 Keys: q or Ctrl-C quits; arrows, Page Up and Page Down select; Enter shows the clients of a resource, Esc goes back;
 s sorts by pressure, wants or name. It needs a terminal; programs use `leaseway status -o json`.")]
 pub(crate) struct Top {
-    /// Refresh interval
+    /// Refresh interval in seconds, 1 to 3600
     #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
-    /// Operator token file of the peers, instead of --token-file
+    /// File with the operators' token. Replaces --token-file at admin addresses
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::output::{Output, print, print_json, table};
 
 #[derive(Subcommand)]
 pub(crate) enum AccessCommand {
-    /// Test whether an identity may do something; show the deciding rule and near misses
+    /// Test what an identity may do. Shows the deciding rule, or near misses; exits with 77 if denied
     Test(Test),
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct Test {
     /// Identity from a certificate or token; `anonymous` for a caller without one
     #[arg(value_parser = identity)]
     identity: Identity,
-    /// Resource [default: any resource]
+    /// Resource id [default: any resource]
     resource: Option<String>,
-    /// Action: ask, lend, read, configure, pools, peers, override, limits [default: ask; lend with --as-node]
+    /// Action: ask, lend, read, configure, pools, peers, override, limits, declare [default: ask; lend with --as-node]
     #[arg(long, value_name = "ACTION", value_parser = action)]
     action: Option<Action>,
     /// Client id of the request [default: the identity]
@@ -43,10 +43,10 @@ pub(crate) struct Test {
     /// Priority of the request
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     priority: Option<i16>,
-    /// Child node that makes the request
+    /// Name of the requesting child node
     #[arg(long, value_name = "NAME")]
     as_node: Option<String>,
-    /// Configuration file [default: the one in force, read from the admin address]
+    /// Configuration file with the policy [default: the one in force, read from the admin address]
     #[arg(long, value_name = "FILE", value_parser = crate::operate::config::file_path)]
     config: Option<PathBuf>,
     #[command(flatten)]

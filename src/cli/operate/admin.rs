@@ -24,8 +24,8 @@ const MESSAGE_OVERHEAD: usize = 64 << 10;
 
 #[derive(clap::Args)]
 pub(crate) struct AdminTarget {
-    /// Admin addresses of peers of the node, tried in order; any of them redirects to the master [default: the peers of
-    /// a running leaseway up, else 127.0.0.1:5160]
+    /// Admin addresses of the cluster. They are tried in order, and any of them redirects to the master [default: the
+    /// peers of a running leaseway up, else 127.0.0.1:5160]
     #[arg(
         long,
         env = "LEASEWAY_ADMIN",
@@ -34,7 +34,7 @@ pub(crate) struct AdminTarget {
         value_name = "HOST:PORT,…"
     )]
     admin: Vec<Endpoint>,
-    /// Operator token file of the peers, instead of --token-file
+    /// File with the operators' token. Replaces --token-file
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]

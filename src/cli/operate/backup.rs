@@ -19,15 +19,15 @@ use crate::output::{Output, number, progress, utc, write_new};
 
 #[derive(Args)]
 #[command(after_help = "\
-A backup has no leases of clients: a restored node waits for clients to report their leases before it grants more. The
-file has the access policy and all ids; protect it like the configuration.")]
+A backup has no leases, so a restored cluster waits for clients to report theirs before it grants more. The file has the
+access policy and all ids: protect it like the configuration.")]
 pub(crate) struct MakeBackup {
     /// File to write
     file: PathBuf,
     /// Overwrite an existing file
     #[arg(long)]
     force: bool,
-    /// Back up the state of the contacted peer, even without a master; it may lack the latest changes
+    /// Ask this server, master or not. The backup may lack the latest changes
     #[arg(long)]
     here: bool,
     #[command(flatten)]
@@ -67,18 +67,18 @@ impl MakeBackup {
 
 #[derive(Args)]
 #[command(after_help = "\
-Restore the same file for each peer of the new node; its peers may differ from those of the lost node. Then start them
-without --bootstrap. Until the waiting time has passed, no client gets more capacity than it has.
+Restore the same file for each peer of the new cluster, whose peers may differ from those of the lost one. Then start
+them without --bootstrap. Until --listen-for has passed, no client gets more capacity than it has.
 
-Never restore while peers of the lost node run: both nodes would grant the same capacity.")]
+Never restore while peers of the lost cluster run: both clusters would grant the same capacity.")]
 pub(crate) struct Restore {
     /// Backup file
     file: PathBuf,
-    /// Data directory to create for the server; it must be empty or absent
+    /// Data directory to create; it must be empty or absent
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Time that the restored node waits for clients to report leases, such as 90s or 10m; increase it if the lost node
-    /// granted longer leases after the backup [default: the longest lease at the time of the backup]
+    /// Time to wait for clients' leases, such as 10m. Raise it if leases got longer after the backup [default: the
+    /// longest lease at the time of the backup]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     listen_for: Option<Duration>,
     #[command(flatten)]

@@ -23,38 +23,38 @@ use crate::output::{Output, note, number, print, print_json, table, utc};
     group(ArgGroup::new("what").args(["capacity", "maximum", "minimum", "weight", "clear"]).multiple(true)),
 )]
 pub(crate) struct Capacity {
-    /// Resource id, or a pattern as in templates
+    /// Resource id, or a pattern such as api-*
     #[arg(requires = "what")]
     resource: Option<String>,
     /// Capacity: a number such as 40, a rate such as 60000/min or 1M/day, or a percentage of the template's capacity,
     /// such as 50%
     #[arg(value_name = "CAPACITY", requires_all = ["end", "why"], allow_negative_numbers = true)]
     capacity: Option<CapacityArgument>,
-    /// Override the rule of this group of clients, such as acme/web, in place of the capacity
+    /// Override the rule of this group. Write its path, such as acme/web
     #[arg(long = "group", value_name = "PATH", requires_all = ["resource", "what"], conflicts_with_all = ["capacity", "above"])]
     path: Option<String>,
-    /// Largest share of the group: a number or a rate
+    /// Largest share of the group. A number or a rate
     #[arg(long, value_name = "AMOUNT", value_parser = quantity, allow_negative_numbers = true)]
     maximum: Option<f64>,
-    /// Guaranteed share of the group, if its clients want it: a number or a rate
+    /// Guaranteed share of the group. A number or a rate; it is never more than its clients want
     #[arg(long, value_name = "AMOUNT", value_parser = quantity, allow_negative_numbers = true)]
     minimum: Option<f64>,
-    /// Number of groups that the group counts as, from 1 to 1000
+    /// Weight of the group, 1 to 1000. It counts as this number of groups
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
     weight: Option<u32>,
-    /// Duration of the override, such as 90s, 10m or 2h
+    /// Duration, such as 90s, 10m or 2h. At most 7 days
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     length: Option<Duration>,
-    /// End of the override, such as 2026-05-01T10:30:00Z
+    /// End, such as 2026-05-01T10:30:00Z. At most 7 days ahead
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     until: Option<SystemTime>,
-    /// Reason for the override (required), shown in lists and in the audit log
+    /// Reason for the override, shown in lists and the audit log; required
     #[arg(long, value_name = "TEXT", requires = "what")]
     why: Option<String>,
     /// Allow a capacity above the template's
     #[arg(long, requires = "capacity")]
     above: bool,
-    /// Remove the override of exactly this resource or pattern, and this group
+    /// Remove the override. RESOURCE and --group must be those of the override
     #[arg(long, conflicts_with_all = ["capacity", "rule", "end", "why"])]
     clear: bool,
     #[command(flatten)]
@@ -72,7 +72,7 @@ Examples:
   leaseway capacity api --group acme/web --maximum 600/min --for 1h --why \"runaway job\"
                                                                  at most 10 per second for the clients of acme/web
 
-Existing leases last until they expire. On a child node, an override lowers what the node passes on.
+Clients follow with their next refresh. On a child node, an override can only lower what the node passes on.
 For permanent changes, edit the configuration and run `leaseway config apply`.";
 
 impl Capacity {

@@ -38,30 +38,30 @@ pub(crate) fn file_path(text: &str) -> Result<PathBuf, String> {
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Validate a file and summarize it
+    /// Validate a configuration. Prints a summary
     Check(check::CheckFile),
-    /// Convert rules of envoyproxy/ratelimit to templates for `resources:`
+    /// Convert rules of envoyproxy/ratelimit. Prints a configuration
     FromRatelimit {
-        /// Rules: YAML files, or directories of them
+        /// YAML files with rules, or directories of them
         #[arg(required = true, value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
-        /// Accept several files for one domain
+        /// Accept several files per domain
         #[arg(long)]
         merge_domains: bool,
     },
-    /// Print the default configuration as a starting point
+    /// Print the default configuration. It is a starting point for your own
     Example,
-    /// Preview the effect of a file on current clients
+    /// Show which clients would gain and lose. Compares a file with the version in force
     Plan(plan::PlanFile),
-    /// Apply a file to all peers of a node; asks for confirmation at a terminal
+    /// Put a file in force on all peers. Asks for confirmation at a terminal
     Apply(apply::Apply),
-    /// Compare a file with the configuration in force
+    /// Compare a file with the version in force
     Diff(Diff),
-    /// Print a stored version [default: the one in force]
+    /// Print a configuration version
     Show(history::ShowVersion),
-    /// List the stored versions
+    /// List configuration versions
     History(history::History),
-    /// Apply an older version again, as a new version
+    /// Put an older version in force again. It becomes a new version
     Rollback(apply::Rollback),
 }
 
@@ -92,7 +92,7 @@ fn from_ratelimit(files: &[PathBuf], merge_domains: bool) -> Outcome {
 
 #[derive(Args)]
 pub(crate) struct Diff {
-    /// File to compare with the configuration in force
+    /// File to compare with the version in force
     #[arg(value_parser = file_path)]
     file: PathBuf,
     /// Exit with 1 if there are differences

@@ -16,7 +16,7 @@ const MAX_LISTED: usize = 10;
 
 #[derive(Subcommand)]
 pub(crate) enum DeclarationsCommand {
-    /// List the declarations
+    /// List the declarations of gateways
     List(List),
     /// Print the templates of a declaration
     Show(Show),
@@ -34,7 +34,7 @@ pub(crate) struct List {
 
 #[derive(Args)]
 pub(crate) struct Show {
-    /// Its name, such as rls/shop
+    /// Name of the declaration, such as rls/shop
     name: String,
     #[command(flatten)]
     output: Output,
@@ -44,7 +44,7 @@ pub(crate) struct Show {
 
 #[derive(Args)]
 pub(crate) struct Delete {
-    /// Its name, such as rls/shop
+    /// Name of the declaration, such as rls/shop
     name: String,
     #[command(flatten)]
     output: Output,

@@ -28,12 +28,12 @@ Examples:
   leaseway limits import limits.csv                     lines like `tenant/acme,500`; up to a million
   leaseway limits export > limits.csv
 
-The peers keep limits until they are deleted. Clients follow with their next refresh. A resource takes everything but its
-capacity from its template; without a template it is shared by FAIR_SHARE. Overrides (`leaseway capacity`) take precedence.";
+The peers keep limits until they are deleted. Clients follow with their next refresh. A resource takes all other settings
+from its template; without one, clients share it fairly (FAIR_SHARE). Overrides (`leaseway capacity`) take precedence.";
 
 #[derive(Subcommand)]
 pub(crate) enum LimitsCommand {
-    /// Set the capacity of a resource
+    /// Set the limit of a resource. It replaces the template's capacity
     Set(Set),
     /// Show the limit of a resource
     Get(Get),
@@ -41,9 +41,9 @@ pub(crate) enum LimitsCommand {
     List(List),
     /// Delete limits, so that the capacities of templates apply again
     Delete(Delete),
-    /// Set the limits in a CSV file with the columns `resource` and `capacity`
+    /// Import limits from CSV. The columns are `resource` and `capacity`
     Import(Import),
-    /// Print the limits as a CSV file for `import`
+    /// Print limits as CSV. `limits import` reads it
     Export(Export),
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum LimitsCommand {
 pub(crate) struct Set {
     /// Resource id
     resource: String,
-    /// Capacity: a number such as 40, or a rate such as 60000/min or 1M/day
+    /// Capacity, such as 40, 60000/min or 1M/day. Rates are stored per second
     #[arg(long, value_parser = capacity, allow_negative_numbers = true)]
     capacity: f64,
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub(crate) struct Get {
 
 #[derive(Args)]
 pub(crate) struct List {
-    /// Beginning of the resource ids
+    /// Only limits whose ids begin with this
     #[arg(long, default_value = "")]
     prefix: String,
     #[command(flatten)]
@@ -88,10 +88,10 @@ pub(crate) struct Delete {
 pub(crate) struct Import {
     /// CSV file; - reads standard input
     file: PathBuf,
-    /// Also delete the limits that are not in the file
+    /// Delete limits that are not in the file
     #[arg(long)]
     prune: bool,
-    /// With --prune: delete only limits whose resource ids begin with this
+    /// Only limits whose ids begin with this. With --prune, the others are not deleted
     #[arg(long, default_value = "", requires = "prune")]
     prefix: String,
     #[command(flatten)]
@@ -100,7 +100,7 @@ pub(crate) struct Import {
 
 #[derive(Args)]
 pub(crate) struct Export {
-    /// Beginning of the resource ids
+    /// Only limits whose ids begin with this
     #[arg(long, default_value = "")]
     prefix: String,
     #[command(flatten)]

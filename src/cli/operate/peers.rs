@@ -19,9 +19,9 @@ use crate::{Outcome, output};
 
 #[derive(Subcommand)]
 pub(crate) enum PeersCommand {
-    /// List the peers, the master, and the replication lag of each peer
+    /// List peers, master and replication lag
     List(List),
-    /// Add a running peer; if it is not running, print the command that starts it
+    /// Add a running peer. If it does not run, prints the command to start it
     Add(Add),
     /// Remove a peer permanently
     Remove(Remove),
@@ -218,7 +218,7 @@ fn command(name: &str, address: &str, peers: &ListPeersResponse) -> String {
 pub(crate) struct Remove {
     /// Name of the peer
     name: String,
-    /// Skip the confirmation; required without a terminal and with -o json
+    /// Skip the confirmation. Required without a terminal and with -o json
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -266,10 +266,10 @@ fn left_without(name: &str, peers: &ListPeersResponse) -> String {
 
 #[derive(Args)]
 #[command(after_help = "\
-Leases stay valid: peers replicate them. A master that is stopped transfers mastership by itself. For a rolling restart,
-restart the other peers first, then transfer mastership to one of them, then restart the last.")]
+Clients keep their leases. A master that is stopped (SIGTERM) transfers mastership by itself. For a rolling restart,
+restart the other peers first, then transfer mastership to one of them and restart the last.")]
 pub(crate) struct Transfer {
-    /// New master [default: the most up-to-date peer]
+    /// Name of the new master [default: the most up-to-date peer]
     peer: Option<String>,
     #[command(flatten)]
     output: Output,

@@ -22,19 +22,19 @@ use crate::output::{Output, note, number, print, print_json};
 
 #[derive(Subcommand)]
 pub(crate) enum PoolCommand {
-    /// Summarize a pool: limits, connected clients, use
+    /// Show a pool's limits, clients and use
     Show(show::ShowPool),
-    /// Assign capacity to a client, which makes it a priority client, or remove the assignment
+    /// Assign capacity to a client. That makes it a priority client; `none` removes the assignment
     Set(SetAssignment),
     /// Show the assignment and state of a client
     Get(GetAssignment),
     /// List clients with capacity, assignment and cost
     Clients(clients::ListClients),
-    /// Print the events of a pool until interrupted, across changes of the master
+    /// Follow the events of a pool. Runs until interrupted, across changes of the master
     Watch(watch::Watch),
-    /// Report the current capacity of the protected resource; works with every algorithm
+    /// Report what the protected service can serve now. The template must have a capacity_floor or capacity_ceiling
     Load(ReportLoad),
-    /// Emit an event when a client's cost reaches a mark
+    /// Emit an event when a client's cost reaches a value. A new master forgets it
     Alarm(Alarm),
 }
 
@@ -47,11 +47,11 @@ are priority clients; all others are free clients, which get `min_capacity` if t
   leaseway pool set acme searches 25%        assign a quarter of the total
   leaseway pool set acme searches none       remove the assignment
   leaseway pool clients searches --only assigned
-  leaseway pool watch searches               print events and warnings
+  leaseway pool watch searches               print events as they happen
   leaseway pool alarm acme searches 10000    emit an event at this cost
-  leaseway pool load searches 80%            the backends can serve less for now
+  leaseway pool load searches 80%            report that 80 % can be served now
 
-A server without --data serves these commands with --admin ADDRESS. It loses all of this when it stops.";
+A server without --data needs --admin ADDRESS for these commands, and forgets their effect when it stops.";
 
 impl PoolCommand {
     pub(crate) fn run(self) -> Outcome {
@@ -74,7 +74,7 @@ struct Who {
     client: String,
     /// Resource id of the pool
     resource: String,
-    /// CLIENT is the name of a child node
+    /// CLIENT names a child node (its --node)
     #[arg(long)]
     node: bool,
 }
@@ -157,12 +157,12 @@ impl GetAssignment {
 
 #[derive(Args)]
 pub(crate) struct ReportLoad {
-    /// Resource; it need not be a pool
+    /// Resource id; it need not be a pool
     resource: String,
     /// Capacity: a number, a percentage of the template's capacity such as 80%, or `none` to withdraw the report
     #[arg(value_name = "CAPACITY", allow_negative_numbers = true)]
     capacity: Portion,
-    /// Duration of the report [default: until the next report, across restarts]
+    /// Validity of the report [default: until the next report, across restarts]
     #[arg(long, value_name = "SECONDS")]
     valid: Option<u64>,
     #[command(flatten)]
@@ -198,7 +198,8 @@ impl ReportLoad {
 pub(crate) struct Alarm {
     #[command(flatten)]
     who: Who,
-    /// Cost: capacity times seconds connected, plus units used, weighted by the template; or `none`
+    /// Cost that triggers the event: capacity times seconds connected, plus units used, weighted by the template.
+    /// `none` cancels it
     #[arg(value_name = "COST", allow_negative_numbers = true)]
     mark: Portion,
     #[command(flatten)]

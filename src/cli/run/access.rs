@@ -9,30 +9,31 @@ use leaseway_server::{AccessOptions, AuditTarget, JwtOptions};
 #[derive(Args)]
 #[command(next_help_heading = "Access (policy: `access:` in the configuration)")]
 pub(crate) struct AccessFlags {
-    /// File with accepted tokens: lines of `IDENTITY sha256:HEX`, as `leaseway token new` prints them. Reloaded when it
-    /// changes
+    /// File with accepted tokens. Each line is `IDENTITY sha256:HEX`, as `leaseway token new` prints it. Reloaded when
+    /// it changes
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// JSON Web Key Set of the JWT issuer. Keys are read from the file only; it is reloaded when it changes
+    /// JSON Web Key Set of the JWT issuer. Keys come from this file only, which is reloaded when it changes
     #[arg(long, value_name = "FILE", requires = "jwt_issuer", requires = "jwt_audience")]
     jwks: Option<PathBuf>,
     /// Required `iss` claim of JWTs
     #[arg(long, value_name = "NAME", requires = "jwks", value_parser = NonEmptyStringValueParser::new())]
     jwt_issuer: Option<String>,
-    /// Required `aud` claim of JWTs, which may have others
+    /// Required `aud` claim of JWTs. A JWT may have others
     #[arg(long, value_name = "NAME", requires = "jwks", value_parser = NonEmptyStringValueParser::new())]
     jwt_audience: Option<String>,
-    /// JWT claim that holds the caller's identity
+    /// JWT claim with the identity
     #[arg(long, value_name = "CLAIM", default_value = "sub")]
     jwt_claim: String,
-    /// Audit log of changes and denials, one JSON object per line; `-` is standard output
+    /// Audit log of changes and denials. It has one JSON object per line; `-` is standard output
     #[arg(long, value_name = "FILE|-", value_parser = audit_target)]
     audit: Option<AuditTarget>,
-    /// Allow other machines to connect without TLS or without an access policy. Use it only on a trusted network
+    /// Accept other machines without TLS or an access policy. A gateway also sends its token without TLS. Use it only
+    /// on a trusted network
     #[arg(long)]
     insecure: bool,
-    /// Additional host names of an HTTP listener without TLS, besides its address, localhost and --advertise. Requests
-    /// for other names are refused (DNS rebinding)
+    /// Further host names of an HTTP listener without TLS. IP addresses, localhost and --advertise are always accepted;
+    /// other names are refused, to prevent DNS rebinding
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     http_names: Vec<String>,
 }

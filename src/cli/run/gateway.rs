@@ -27,7 +27,7 @@ use crate::run::value_parsers::{at_least_one, listen_address, message_bytes, sec
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("protocol").args(["gateway_rls", "gateway_rlqs", "gateway_http"]).multiple(true).required(true))]
 pub(crate) struct RunGateway {
-    /// Listen address for Envoy's rate limit service (RLS)
+    /// Listen address for Envoy's rate limit service (RLS). Needs --ratelimit-config or --rls-xds
     #[arg(
         id = "gateway_rls",
         long = "rls",
@@ -39,33 +39,31 @@ pub(crate) struct RunGateway {
     /// Listen address for Envoy's rate limit quota service (RLQS)
     #[arg(id = "gateway_rlqs", long = "rlqs", value_name = "ADDRESS", value_parser = listen_address)]
     rlqs: Option<SocketAddr>,
-    /// Listen address for HTTP and JSON (leases and permits); also serves /metrics, /healthz and /readyz
+    /// Listen address for HTTP callers (JSON). It also serves /metrics, /healthz and /readyz
     #[arg(id = "gateway_http", long = "http", value_name = "ADDRESS", value_parser = listen_address)]
     http: Option<SocketAddr>,
-    /// Listen address for /metrics, /healthz and /readyz, if it differs from --http
+    /// Listen address for /metrics, /healthz and /readyz. --http serves them, too
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     metrics: Option<SocketAddr>,
-    /// Serve --metrics without TLS even if --tls-cert is given, for a scraper in the same network
+    /// Serve --metrics without TLS, even with --tls-cert
     #[arg(long, requires = "metrics")]
     plain_metrics: bool,
-    /// Listen address for health probes without TLS: /healthz, /readyz, and /healthcheck as envoyproxy/ratelimit has it
+    /// Listen address for /healthz, /readyz and /healthcheck. Without TLS; /healthcheck is the probe of
+    /// envoyproxy/ratelimit
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     probes: Option<SocketAddr>,
-    /// Servers of the cluster; any of them redirects to the master. An address with https:// uses TLS; an address
-    /// without a scheme uses TLS if --tls-ca is given [default: the peers of a running leaseway up, else
-    /// 127.0.0.1:5100]
+    /// Servers of the cluster. Any of them redirects to the master. https:// before an address, or --tls-ca, enables
+    /// TLS [default: the peers of a running leaseway up, else 127.0.0.1:5100]
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = endpoint::read)]
     server: Vec<Endpoint>,
-    /// Take over the environment variables of envoyproxy/ratelimit, such as GRPC_PORT, CONFIG_TYPE and SHADOW_MODE. Flags
-    /// and the variables of Leaseway take precedence
+    /// Accept the environment variables of envoyproxy/ratelimit. Flags and the variables of Leaseway take precedence
     // Applied before the command line is parsed.
     #[arg(long)]
     ratelimit_env: bool,
-    /// File with the token that identifies the gateway to the cluster. Sent only over TLS or to loopback, unless
-    /// --insecure is given
+    /// File with the gateway's token for the cluster. Sent only over TLS or to loopback, unless --insecure is given
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Admin addresses of the cluster for --declare; any of them redirects to the master [default: the peers of a
+    /// Admin addresses of the cluster for --declare. Any of them redirects to the master [default: the peers of a
     /// running leaseway up, else 127.0.0.1:5160]
     #[arg(
         long,
@@ -75,25 +73,25 @@ pub(crate) struct RunGateway {
         requires = "declare"
     )]
     declare_admin: Vec<Endpoint>,
-    /// File with the token for --declare, such as the operator token of the servers [default: --token-file]
+    /// File with the token for --declare, such as the operators' token [default: --token-file]
     #[arg(long, value_name = "FILE", requires = "declare")]
     declare_token_file: Option<PathBuf>,
     /// Unique client id of the gateway [default: HOST:PID:NUMBER]
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
-    /// Log level (error, warn, info, debug) or filter, such as info,leaseway_gateway=debug
+    /// Log level or filter, such as info,leaseway_gateway=debug. Levels are off, error, warn, info, debug and trace
     #[arg(long, default_value = "info", value_name = "FILTER", value_parser = log::filter)]
     log: EnvFilter,
-    /// Log format: text, or one JSON object per line
+    /// Log format: text, or JSON lines
     #[arg(long, value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
-    /// Time after which an unused resource is released; a longer window of its limit takes precedence
+    /// Time until an unused resource is released. It is at least the window of the resource's limit
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = seconds(), help_heading = "Leases")]
     idle_secs: u64,
     #[command(flatten)]
     gateway: GatewayFlags,
-    /// Configuration whose `access:` section controls who may use which resources; its templates are ignored. Reloaded
-    /// when it changes
+    /// Configuration file with an `access:` section. It controls who may use which resources; templates in it are
+    /// ignored. Reloaded when it changes
     #[arg(long, value_name = "FILE", value_parser = file_path, help_heading = ACCESS)]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -110,18 +108,18 @@ const ACCESS: &str = "Access (policy: `access:` in the configuration)";
 #[derive(Args)]
 #[command(next_help_heading = "Limits (RESOURCE_EXHAUSTED beyond, unless noted)")]
 struct GatewayLimits {
-    /// Maximum number of open resources; beyond it, --without-lease applies
+    /// Maximum number of open resources. Beyond it, --without-lease applies
     #[arg(long, default_value_t = 200_000, value_name = "N", value_parser = at_least_one())]
     max_resources: usize,
-    /// Maximum size of a message (OUT_OF_RANGE beyond). An Envoy reports all its buckets in one message, about 100
+    /// Maximum size of a gRPC message. OUT_OF_RANGE beyond; an Envoy reports all its buckets in one message, about 100
     /// bytes each
     #[arg(long, default_value_t = 1 << 20, value_name = "BYTES", value_parser = message_bytes())]
     max_message_bytes: usize,
-    /// Maximum number of open connections; further connections are closed at once
+    /// Maximum number of open connections. Beyond it, the new one or a long idle one is closed
     #[arg(long, default_value_t = Limits::default().connections, value_name = "N", value_parser = at_least_one())]
     max_connections: usize,
-    /// Maximum share of each table (connections, resources, buffers) that one address may use, in per cent; 100
-    /// disables the limit
+    /// Maximum percentage of each table per caller. Tables are connections, resources and buffers; a caller is an
+    /// identity, or an address without one. 100 disables the limit
     #[arg(
         long,
         default_value_t = Limits::default().address_share,

@@ -25,28 +25,29 @@ use crate::run::value_parsers::{clock_offset_ms, clock_rate, listen_address, rea
 
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// gRPC listen address: the Doorman protocol, status, push hints, health checks, reflection
+    /// Listen address for gRPC clients. It serves the Doorman protocol, status, hints, health checks and reflection
     #[arg(long, default_value = "127.0.0.1:5100", value_name = "ADDRESS", value_parser = listen_address)]
     listen: SocketAddr,
-    /// HTTP listen address: the web page at /, JSON under /api/v1, /metrics, /healthz, /readyz
+    /// Listen address for HTTP. It serves the web page at /, JSON under /api/v1, /metrics, /healthz and /readyz
     #[arg(long, default_value = "127.0.0.1:5150", value_name = "ADDRESS", value_parser = listen_address)]
     http: SocketAddr,
-    /// Configuration file (YAML, Doorman-compatible). `leaseway config example` prints one
+    /// Configuration file (YAML, Doorman-compatible). Reloaded when it changes, but with --data used on the first start
+    /// only. Without a file, every resource has a capacity of 100; see `leaseway config example`
     #[arg(long, value_name = "FILE", value_parser = file_path)]
     config: Option<PathBuf>,
     /// Unique name of this server [default: the advertised address]
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
-    /// Address that clients use, if it differs from --listen
+    /// Address that clients use, if not --listen
     #[arg(long, value_name = "HOST:PORT", value_parser = reachable)]
     advertise: Option<String>,
     /// Number of worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<usize>,
-    /// Log level (error, warn, info, debug) or filter, such as info,leaseway_server=debug
+    /// Log level or filter, such as info,leaseway_server=debug. Levels are off, error, warn, info, debug and trace
     #[arg(long, default_value = "info,openraft=off", value_name = "FILTER", value_parser = log::filter)]
     log: EnvFilter,
-    /// Log format: text, or one JSON object per line
+    /// Log format: text, or JSON lines
     #[arg(long, value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
     #[command(flatten)]
@@ -73,15 +74,14 @@ pub(crate) struct Serve {
 #[derive(Args)]
 #[command(next_help_heading = "Tree")]
 struct ParentFlags {
-    /// gRPC addresses of the parent node's peers. The parent provides capacity and templates; --config may then only
-    /// have `access:`. An address with https:// uses TLS; an address without a scheme uses TLS if --tls-ca is given
+    /// gRPC addresses of the parent's peers. The parent provides capacity and templates; --config may then have only
+    /// `access:`. https:// before an address, or --tls-ca, enables TLS
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
-    /// File with the token that identifies this node to its parent, if the parent has an access policy. Sent only over
-    /// TLS or to loopback; reloaded when it changes
+    /// File with this node's token for the parent. Sent only over TLS or to loopback; reloaded when it changes
     #[arg(long, value_name = "FILE", requires = "parent")]
     parent_token_file: Option<PathBuf>,
-    /// Name of this node at its parent, the same for all its peers and unique among the parent's children [default:
+    /// Name of this node at its parent. The same for all its peers, and unique among the parent's children [default:
     /// --id, if there is no --peers]
     #[arg(long, value_name = "NAME", requires = "parent", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
@@ -98,27 +98,27 @@ impl ParentFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Persistence and peers")]
 struct PeerFlags {
-    /// Data directory for leases, configuration and votes. Without it, a restart loses all state
+    /// Data directory, one per peer. Without it, a restart loses all state
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
-    /// All peers of this node with the addresses of their peer listeners, including this peer (--id):
-    /// a=10.0.0.1:5120,b=… A single peer can be extended later with `leaseway peers add`
+    /// All peers of this node. Includes this one (--id); each has the address of its peer listener, such as
+    /// a=10.0.0.1:5120. `leaseway peers add` adds others later. Needs --data
     #[arg(long, value_name = "NAME=HOST:PORT,…", value_delimiter = ',', requires = "data", requires = "id")]
     peers: Vec<PeerAddress>,
-    /// Peer listen address [default: this peer's address in --peers]
+    /// Listen address for other peers [default: this peer's address in --peers]
     #[arg(long, value_name = "ADDRESS", requires = "peers", value_parser = listen_address)]
     peer_listen: Option<SocketAddr>,
     /// File with a secret that all peers share. It is never sent. Without a secret or certificates, peers listen on
     /// loopback only
     #[arg(long, value_name = "FILE", requires = "peers")]
     peer_secret_file: Option<PathBuf>,
-    /// Bootstrap a new cluster. Pass it to every peer on the first start; it is ignored afterwards
+    /// Bootstrap a new cluster. Pass it to every peer on the first start, with --data; it is ignored afterwards
     #[arg(long, requires = "data")]
     bootstrap: bool,
-    /// Bootstrap a new cluster that replaces another server, such as a Doorman server. Stop the old server first. Until
-    /// its leases have expired, existing clients keep their capacity and new clients get only capacity that others give
-    /// up. SECONDS is the longest remaining lease of the old server [default: the longest lease in the configuration].
-    /// Pass it to every peer instead of --bootstrap; it is ignored afterwards
+    /// Bootstrap a cluster that replaces another server. Stop the other server, such as Doorman, first. Until its
+    /// leases have expired, existing clients keep their capacity and new clients get only capacity that others give up.
+    /// SECONDS is the longest remaining lease of the old server [default: the longest lease in the configuration]. Pass
+    /// it to every peer instead of --bootstrap; it is ignored afterwards
     #[arg(
         long,
         value_name = "SECONDS",
@@ -129,11 +129,11 @@ struct PeerFlags {
         conflicts_with_all = ["bootstrap", "parent"]
     )]
     take_over: Option<TakeOverFlag>,
-    /// How a new master learns about existing leases
+    /// How a new master learns of existing leases
     #[arg(long, default_value = "promises", value_enum)]
     handover: HandoverFlag,
-    /// Election timing: one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds. It must be the same for all
-    /// peers
+    /// Election timing: one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds. Must be the same for all peers;
+    /// several-sites is for round trips of up to 0.2 s
     #[arg(long, default_value = "one-site", value_name = "TIMING", requires = "data", value_parser = timing)]
     timing: Timing,
 }
@@ -141,7 +141,7 @@ struct PeerFlags {
 #[derive(Args)]
 #[command(next_help_heading = "TLS")]
 struct PeerTlsFlags {
-    /// CA of the peers' certificates, if it differs from --tls-ca
+    /// CA of the peers' certificates, if not --tls-ca
     #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "peers")]
     peer_tls_ca: Option<PathBuf>,
 }
@@ -149,11 +149,11 @@ struct PeerTlsFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Administration")]
 struct AdminFlags {
-    /// Admin listen address, used by `leaseway pool`, `config`, `peers` and other operator commands [default:
+    /// Listen address for operator commands. `leaseway config`, `peers`, `pool` and others use it [default:
     /// 127.0.0.1:5160 with --data, none without]
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     admin: Option<SocketAddr>,
-    /// File with the token that operators must send. Without it, the admin address must be loopback
+    /// File with the operators' token. Without a token or an access policy, --admin must be loopback
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
 }

@@ -14,8 +14,8 @@ use crate::connect::TlsFlags;
 pub(crate) struct ListenerTls {
     #[command(flatten)]
     files: TlsFlags,
-    /// Client certificates; /healthz and /readyz never need one [default: require with --tls-ca, otherwise none is
-    /// requested]
+    /// Whether clients must show a certificate. /healthz and /readyz never need one [default: require with --tls-ca,
+    /// otherwise none is requested]
     #[arg(long, value_name = "WHETHER", value_enum, requires = "tls_ca", requires = "tls_cert")]
     tls_client_auth: Option<ClientAuth>,
 }

@@ -34,32 +34,32 @@ const THREE: &str = include_str!("up/three.yaml");
 pub(crate) struct Up {
     /// File that describes the cluster; --example prints one [default: three peers, a, b and c]
     file: Option<PathBuf>,
-    /// Data directory, instead of the one in the file
+    /// Data directory, instead of the file's
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
-    /// Start only these peers, separated by commas; with several nodes, NODE/PEER
+    /// Start only these peers. With several nodes, write NODE/PEER
     #[arg(long, value_name = "PEERS", value_delimiter = ',')]
     only: Option<Vec<String>>,
-    /// Delete the data of the started peers first
+    /// Delete the peers' data first
     #[arg(long)]
     fresh: bool,
-    /// Bootstrap a cluster that replaces another server, such as a Doorman server. Stop the old server first, and give
-    /// its address to the peers. SECONDS is the longest remaining lease of the old server [default: the longest lease
-    /// in the configuration]; until it has passed, existing clients keep their capacity. In a tree, it applies to the
+    /// Bootstrap a cluster that replaces another server. Stop the other server, such as Doorman, first, and give its
+    /// address to the peers. SECONDS is the longest remaining lease of the old server [default: the longest lease in
+    /// the configuration]; until it has passed, existing clients keep their capacity. In a tree, it applies to the
     /// root. See `leaseway serve --help-all`
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "longest")]
     take_over: Option<TakeOverFlag>,
     /// Use TLS everywhere. Creates a private CA and certificates in DATA/certs if they are missing, and prints the
-    /// flags for clients
+    /// environment variables for clients
     #[arg(long)]
     tls: bool,
     /// Print the commands instead of running them
     #[arg(long)]
     print: bool,
-    /// Print the default file, with all keys that a file may have
+    /// Print the default file, with every key
     #[arg(long, conflicts_with_all = ["file", "data", "only", "fresh", "take_over", "tls", "print"])]
     example: bool,
-    /// Run a demonstration in this process, with everything it needs, and print the address of its page
+    /// Run a demonstration with a web page. It runs in this process, and prints the address of the page
     #[arg(
         long,
         value_enum,

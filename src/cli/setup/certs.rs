@@ -31,11 +31,11 @@ const MAX_DAYS: u64 = 36_500;
 
 #[derive(Subcommand)]
 pub(crate) enum CertsCommand {
-    /// Create a private CA: a certificate to distribute and a key to keep secret
+    /// Create a private CA. Distribute its certificate, and keep its key secret
     Init(Init),
-    /// Issue a certificate for a server, client or operator
+    /// Issue a certificate and key. The holder is a server, client or operator
     Issue(Issue),
-    /// Show certificates; warn of those that expire soon
+    /// Show names, issuer and expiry. Warns of certificates that expire soon
     Show(show::ShowCertificates),
 }
 
@@ -82,13 +82,13 @@ pub(crate) struct Issue {
     /// Name of the holder, also used for the file names
     #[arg(value_parser = names::file_name)]
     name: String,
-    /// DNS names and IP addresses of a server, without ports, separated by commas
+    /// DNS names and IP addresses of a server. Write no ports; without a host, the certificate is for a client
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = SubjectName::host)]
     host: Vec<SubjectName>,
-    /// SPIFFE ids, such as spiffe://acme/web/1, separated by commas
+    /// SPIFFE ids, such as spiffe://acme/web/1
     #[arg(long, value_name = "URI,…", value_delimiter = ',', value_parser = SubjectName::uri)]
     uri: Vec<SubjectName>,
-    /// Validity in days, limited by that of the CA
+    /// Validity in days. It ends with the CA at the latest
     #[arg(long, default_value_t = LEAF_DAYS, value_parser = days())]
     days: u64,
     #[command(flatten)]

@@ -13,7 +13,7 @@ For bash:  leaseway completions bash > ~/.local/share/bash-completion/completion
 For zsh:   leaseway completions zsh > DIRECTORY/_leaseway, in a directory of $fpath
 For fish:  leaseway completions fish > ~/.config/fish/completions/leaseway.fish")]
 pub(crate) struct Completions {
-    /// Shell
+    /// Shell to generate completions for
     shell: Shell,
 }
 

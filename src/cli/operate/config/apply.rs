@@ -36,7 +36,7 @@ pub(crate) struct Apply {
 /// Confirmation by the user.
 #[derive(Args)]
 struct Consent {
-    /// Skip the confirmation; required without a terminal and with -o json
+    /// Skip the confirmation. Required without a terminal and with -o json
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

@@ -42,10 +42,10 @@ Examples:
 
 #[derive(Args, Clone, Copy)]
 pub(super) struct PlanRows {
-    /// Maximum number of changed resources to show, those with the largest relative change first
+    /// Resources to show, largest relative change first
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
     rows: u32,
-    /// Maximum number of clients to show per resource, those with the largest change first
+    /// Clients to show per resource, largest change first
     #[arg(long, default_value_t = 5, value_name = "NUMBER")]
     pub(super) holders: u32,
 }

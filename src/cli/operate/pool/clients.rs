@@ -14,10 +14,10 @@ use crate::output::{Output, number, print, print_json, table};
 pub(crate) struct ListClients {
     /// Resource id of the pool
     resource: String,
-    /// Clients to list
+    /// List only these clients
     #[arg(long, value_enum, default_value = "known")]
     only: Only,
-    /// Maximum number of clients
+    /// Maximum number of rows
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
     #[command(flatten)]

@@ -22,13 +22,13 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 pub(crate) struct Watch {
     /// Resource id of the pool
     resource: String,
-    /// Omit events of free clients
+    /// Omit events of free clients. They have no assignment
     #[arg(long)]
     priority_only: bool,
-    /// Print only when the priority clients exceed the total, and when they no longer do
+    /// Print only underrun and relief. That is when priority clients exceed the total, and when they fit again
     #[arg(long)]
     underrun_only: bool,
-    /// Kinds of events to print
+    /// Print only these kinds of events
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND,…")]
     only: Vec<Kind>,
     /// Exit after this number of events
@@ -42,7 +42,7 @@ pub(crate) struct Watch {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
-    /// A client got its first capacity
+    /// A client got capacity, and had none before
     Connected,
     /// A client lost all its capacity
     Disconnected,

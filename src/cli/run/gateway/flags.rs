@@ -20,16 +20,16 @@ use crate::run::value_parsers::{at_least_one, listen_address, rate};
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("rls_rules").args(["ratelimit_config", "rls_xds"]))]
 pub(crate) struct GatewayFlags {
-    /// Rules in the format of envoyproxy/ratelimit: YAML files, or directories of them. Reloaded when they change
+    /// Rule files of envoyproxy/ratelimit, or directories of them. They are YAML, and reloaded when they change
     #[arg(long, value_name = "FILE|DIR,…", value_delimiter = ',', requires = "gateway_rls")]
     ratelimit_config: Vec<PathBuf>,
-    /// Declare the limits of the rules to the cluster, so that its configuration needs no templates for them. Repeated
-    /// when the rules change. Needs the right to `declare`
+    /// Declare the limits of the rules to the cluster. Its configuration then needs no templates for them. Repeated
+    /// when the rules change. Needs the right to `declare`, and in `serve` --data
     #[arg(long, requires = "gateway_rls")]
     declare: bool,
-    /// Windows for HTTP callers, such as a budget per minute or per day. PATTERN selects resources as in templates; at most
-    /// PERMITS pass in any SECONDS, at all gateways together. The first matching pattern applies. The cluster's capacity
-    /// still limits the total
+    /// Windows for HTTP callers, such as tokens/*=100000/60. At all gateways together, at most PERMITS pass in any
+    /// SECONDS for each resource that matches PATTERN; the first matching pattern applies. The cluster's capacity still
+    /// limits the total
     #[arg(
         long,
         value_name = "PATTERN=PERMITS/SECONDS,…",
@@ -38,7 +38,7 @@ pub(crate) struct GatewayFlags {
         requires = "gateway_http"
     )]
     window: Vec<LongWindow>,
-    /// Maximum number of unsettled permit reservations made over HTTP (503 beyond)
+    /// Maximum number of unsettled HTTP reservations. 503 beyond
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = at_least_one())]
     max_reservations: usize,
     #[command(flatten)]
@@ -137,19 +137,20 @@ impl GatewayFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Leases")]
 struct LeaseFlags {
-    /// Maximum time that the first request for a resource waits for a lease. It ends as soon as the cluster has answered;
-    /// Envoy's `timeout` (20 ms by default) should be longer
+    /// Maximum wait of a resource's first request for a lease, 0 to 60000. Envoy's `timeout` (20 ms by default) should
+    /// be longer
     #[arg(long, default_value_t = 500, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=60_000))]
     first_wait_ms: u64,
-    /// Decision while there is no lease: before the first one, and after it has expired and no server answers
+    /// Decision on requests without a lease. There is no lease until the cluster has answered, and after the last one
+    /// has expired while no server answers
     #[arg(long, default_value = "deny", value_enum)]
     without_lease: WithoutLeaseFlag,
-    /// Patterns of resources whose use Envoy reports afterwards (`apply_on_stream_done`): hits that a request states are
-    /// always charged, and requests are denied until the debt is repaid
+    /// Patterns of resources that are charged afterwards. Envoy reports their use when a stream ends
+    /// (`apply_on_stream_done`). Reported hits are always charged, and requests are denied until the debt is repaid
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     charge: Vec<Glob>,
-    /// Patterns of resources whose unused permits are saved for a window. They come back evenly, and up to twice the limit
-    /// can pass in one window, plus one window for each gateway that starts
+    /// Patterns of resources that save permits. Unused permits are saved for one window, and used ones come back
+    /// evenly. Up to twice the limit can pass in one window, plus one window for each gateway that starts
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     bursts: Vec<Glob>,
 }
@@ -188,29 +189,29 @@ enum WithoutLeaseFlag {
 #[derive(Args)]
 #[command(next_help_heading = "Envoy's rate limit service (RLS)")]
 struct RlsFlags {
-    /// Listen address for callers without gRPC, with the paths of envoyproxy/ratelimit: /json and /healthcheck
+    /// Listen address for /json and /healthcheck of envoyproxy/ratelimit. They serve callers without gRPC
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address, requires = "gateway_rls")]
     rls_http: Option<SocketAddr>,
-    /// Another listen address for the pages of --metrics, such as /rlconfig
+    /// Another address for the pages of --metrics. One of them is /rlconfig
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address, requires = "gateway_rls")]
     rls_debug: Option<SocketAddr>,
-    /// Also keep metrics under the names of envoyproxy/ratelimit, such as ratelimit_service_rate_limit_over_limit
+    /// Also keep metrics under the names of envoyproxy/ratelimit
     #[arg(long, requires = "gateway_rls")]
     rls_ratelimit_metrics: bool,
-    /// Send the statistics of envoyproxy/ratelimit to this statsd server every 5 seconds, over UDP unless it begins with
-    /// tcp://
+    /// Statsd server for the metrics of envoyproxy/ratelimit. They are sent every 5 seconds, over UDP unless the
+    /// address begins with tcp://
     #[arg(long, value_name = "HOST:PORT", requires = "gateway_rls")]
     rls_statsd: Option<Statsd>,
-    /// Accept several rule files, or resources of a control plane, for one domain. Together they must be valid
+    /// Accept several files or xDS resources per domain. Together they must be valid
     #[arg(long, requires = "gateway_rls")]
     rls_merge_domains: bool,
-    /// Let all requests pass, and count those that would be refused as `shadow`
+    /// Let all requests pass, and count those over the limit. They are counted as `shadow`
     #[arg(long, requires = "gateway_rls")]
     rls_shadow_mode: bool,
-    /// Treat all rules as if they had `quota_mode`: a request is refused only if all its limits refuse it
+    /// Use `quota_mode` for all rules. A request is then refused only if all its limits refuse it
     #[arg(long, requires = "gateway_rls")]
     rls_quota_mode: bool,
-    /// Add headers to responses: limit, remaining requests and seconds until the reset, of the limit that is closest
+    /// Add headers about the closest limit. They have the limit, remaining requests, and seconds until the reset
     /// [without names: RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset]
     #[arg(
         long,
@@ -222,7 +223,8 @@ struct RlsFlags {
         requires = "gateway_rls"
     )]
     rls_headers: Option<HeaderNames>,
-    /// Send dynamic metadata with each answer: domain, descriptors, and the `metadata` of the rules that let it pass
+    /// Send dynamic metadata with answers. It has the domain, the descriptors, and `metadata` of rules that let the
+    /// request pass
     #[arg(long, requires = "gateway_rls")]
     rls_dynamic_metadata: bool,
 }
@@ -258,17 +260,17 @@ fn header_names(text: &str) -> Result<HeaderNames, String> {
 #[derive(Args)]
 #[command(next_help_heading = "Envoy quotas (RLQS)")]
 struct QuotaFlags {
-    /// Validity of a quota assignment. Capacity that an Envoy gives up is free for others one second after it expires;
-    /// Envoy looks for a lost gateway every 5 seconds. It must be the same at all gateways of an Envoy
+    /// Validity of an Envoy's quota, 2 to 300. It must be the same at all gateways of an Envoy. Capacity that an Envoy
+    /// gives up is free for others one second after its quota expires; Envoy looks for a lost gateway every 5 seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=300))]
     assignment_secs: u32,
-    /// Assumed demand of a new bucket per second, until its second report
+    /// Assumed demand per second of a new bucket. It counts until the second report
     #[arg(long, default_value_t = 10.0, value_name = "RATE", value_parser = rate)]
     first_wants: f64,
-    /// Maximum number of Envoys, including disconnected ones with valid assignments (RESOURCE_EXHAUSTED beyond)
+    /// Maximum number of Envoys. RESOURCE_EXHAUSTED beyond; disconnected ones count until their quotas expire
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = at_least_one())]
     max_envoys: usize,
-    /// Maximum number of buckets per Envoy; further buckets have no quota. --max-resources limits the buckets of all
+    /// Maximum number of buckets per Envoy. Further buckets have no quota. --max-resources limits the buckets of all
     /// Envoys
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = at_least_one())]
     max_buckets: usize,

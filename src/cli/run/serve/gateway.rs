@@ -19,7 +19,7 @@ const IDLE_SECS: u64 = 60;
 #[derive(Args)]
 #[command(next_help_heading = "Embedded gateway (see `leaseway gateway`)")]
 pub(crate) struct ServerGateway {
-    /// Run a gateway for Envoy's rate limit service (RLS) on this address
+    /// Listen address for Envoy's rate limit service (RLS). Needs --ratelimit-config or --rls-xds
     #[arg(
         id = "gateway_rls",
         long = "gateway-rls",
@@ -28,10 +28,10 @@ pub(crate) struct ServerGateway {
         value_parser = listen_address
     )]
     rls: Option<SocketAddr>,
-    /// Run a gateway for Envoy's rate limit quota service (RLQS) on this address
+    /// Listen address for Envoy's rate limit quota service (RLQS)
     #[arg(id = "gateway_rlqs", long = "gateway-rlqs", value_name = "ADDRESS", value_parser = listen_address)]
     rlqs: Option<SocketAddr>,
-    /// Run a gateway for HTTP and JSON on this address
+    /// Listen address for HTTP callers (JSON)
     #[arg(id = "gateway_http", long = "gateway-http", value_name = "ADDRESS", value_parser = listen_address)]
     http: Option<SocketAddr>,
     #[command(flatten)]

@@ -12,8 +12,8 @@ pub(super) struct LimitFlags {
     /// Maximum number of active resources; one with one client takes about 650 bytes
     #[arg(long, default_value_t = Limits::default().resources, value_name = "N", value_parser = at_least_one())]
     max_resources: usize,
-    /// Maximum number of clients and child nodes per resource; each band of a child node after its first counts as one
-    /// more
+    /// Maximum number of clients and child nodes per resource; a child node counts once for each priority that it
+    /// reports
     #[arg(
         long,
         default_value_t = Limits::default().clients_per_resource,
@@ -32,13 +32,13 @@ pub(super) struct LimitFlags {
         value_parser = at_least_one()
     )]
     max_resources_per_request: usize,
-    /// Maximum number of priority bands that a child node may report per resource
+    /// Maximum number of priorities that a child node may report per resource
     #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     max_bands: u16,
-    /// Maximum length of an id (INVALID_ARGUMENT beyond)
+    /// Maximum length of a client, server or resource id (INVALID_ARGUMENT or `bad_id` beyond)
     #[arg(long, default_value_t = Limits::default().id_bytes, value_name = "BYTES", value_parser = at_least_one())]
     max_id_bytes: usize,
-    /// Maximum size of a message (OUT_OF_RANGE beyond)
+    /// Maximum size of a gRPC message (OUT_OF_RANGE beyond)
     #[arg(
         long,
         default_value_t = Limits::default().message_bytes,
@@ -46,10 +46,10 @@ pub(super) struct LimitFlags {
         value_parser = message_bytes()
     )]
     max_message_bytes: usize,
-    /// Maximum number of open connections; further connections are closed at once
+    /// Maximum number of open gRPC connections; beyond it, the new one or a long idle one is closed
     #[arg(long, default_value_t = Limits::default().connections, value_name = "N", value_parser = at_least_one())]
     max_connections: usize,
-    /// Maximum number of clients and child nodes that watch for hints; 0 disables watching
+    /// Maximum number of clients and child nodes that listen for hints, and of streams of renewals; 0 disables both
     #[arg(long, default_value_t = Limits::default().watchers, value_name = "N")]
     max_watchers: usize,
     /// Maximum number of queued requests per resource
@@ -58,12 +58,12 @@ pub(super) struct LimitFlags {
     /// Time after which a resource without holders is removed
     #[arg(long, default_value_t = Limits::default().idle_secs, value_name = "SECONDS", value_parser = idle_secs())]
     idle_secs: u64,
-    /// Maximum number of resources with their own series in /metrics, those under the most pressure first. The others
-    /// are summed; 0 disables the series
+    /// Maximum number of resources with their own series in /metrics, those under the most pressure first; the others
+    /// are summed. 0 disables the series
     #[arg(long, default_value_t = Limits::default().metrics_resources, value_name = "N")]
     metrics_resources: usize,
-    /// Maximum share of each table (connections, clients, resources, watchers, queues, pool places) that one identity,
-    /// or one address without an identity, may use, in per cent; 100 disables the limit
+    /// Maximum percentage of each table (connections, clients, resources, watchers, queues, pool places) that one
+    /// identity, or one address without an identity, may use; 100 disables the limit
     #[arg(
         long,
         default_value_t = Limits::default().address_share,
@@ -96,7 +96,7 @@ pub(super) struct LimitFlags {
         value_parser = seconds()
     )]
     idle_connection_secs: u64,
-    /// Maximum number of open connections of the HTTP listener; the same applies to the admin and peer listeners
+    /// Maximum number of open connections of each of the HTTP, admin and peer listeners
     #[arg(long, default_value_t = Limits::default().page_connections, value_name = "N", value_parser = at_least_one())]
     max_page_connections: usize,
     /// Maximum number of live-updating browser pages; beyond it, pages are static
