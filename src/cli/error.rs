@@ -48,7 +48,7 @@ pub(crate) enum CliError {
     )]
     NoAdmin { address: String, why: String, origin: Option<AddressSource> },
     #[error(
-        "the server at {address} does not have this service: it was started without --data, so it has no peers and stores no configuration, or this is not its admin address"
+        "the server at {address} does not have this service: either it runs without --data, so it has no peers and stores no configuration, or {address} is not its admin address (--admin)"
     )]
     NotAdmin { address: String },
     #[error(
@@ -77,9 +77,11 @@ pub(crate) enum CliError {
     CutOff { address: String, why: String },
     #[error("the server at {address} keeps no configuration: {why}")]
     HasParent { address: String, why: String },
-    #[error("the server at {address} refuses this configuration, nothing has changed:\n{mistakes}")]
+    #[error("the server at {address} refuses this configuration, and nothing has changed:\n{mistakes}")]
     ConfigRefused { address: String, mistakes: String },
-    #[error("version {version}, which is in force, cannot be read by this leaseway ({error}); is the server newer?")]
+    #[error(
+        "this leaseway cannot read version {version} of the configuration, which is in force: {error}\nIf the server runs a newer leaseway, use that one"
+    )]
     UnreadableVersion { version: u64, error: ConfigError },
     /// The file of `leaseway up` is invalid. Nothing was started.
     #[error(transparent)]
@@ -123,13 +125,13 @@ pub(crate) enum CliError {
     #[error("input or output is not a terminal; in scripts use `leaseway check -o json`, `leaseway status -o json`")]
     NoTerminal,
     /// Nothing was sent.
-    #[error("{}: nothing has changed:\n{mistakes}", file.display())]
+    #[error("{} has mistakes, and nothing has changed:\n{mistakes}", file.display())]
     LimitsFile { file: PathBuf, mistakes: String },
-    #[error("{error}\nThe first {done} limits of {} are set; mend the cause and import the file again", file.display())]
+    #[error("{error}\nThe first {done} limits of {} are set; fix the cause and import the file again", file.display())]
     ImportStopped { file: PathBuf, done: usize, error: Box<CliError> },
-    #[error("{resource} has no limit of its own: `leaseway limits list` lists all")]
+    #[error("{resource} has no limit of its own: `leaseway limits list` lists the resources that have one")]
     NoLimit { resource: String },
-    #[error("there is no declaration `{name}`: `leaseway declarations list` lists all")]
+    #[error("there is no declaration `{name}`: `leaseway declarations list` lists all declarations")]
     NoDeclaration { name: String },
     /// The user answered no.
     #[error("nothing has changed")]
@@ -139,13 +141,15 @@ pub(crate) enum CliError {
         "this needs your confirmation, but input or output is not a terminal, or the output is JSON: pass --yes to confirm. Nothing has changed"
     )]
     NotConfirmed,
-    #[error("a cost must be a number, not a percentage")]
+    #[error("the cost of an alarm must be a number like 10000, not a percentage")]
     PartOfNothing,
     #[error("the server at {address} refused: {why} ({code:?})")]
     Refused { address: String, code: Code, why: String },
-    #[error("{address} is not the master and does not know who is; ask again in a moment")]
+    #[error("{address} is not the master and knows no master: try again in a moment")]
     NoMaster { address: String },
-    #[error("followed {count} redirects and found no master; the last said it is {last}")]
+    #[error(
+        "no master found after {count} redirects, the last to {last}: try again in a moment; if it persists, check --advertise of the servers"
+    )]
     TooManyRedirects { count: usize, last: String },
     #[error("no lease for `{resource}`: {client} sent a request a moment ago and keeps its current lease")]
     TooSoon { resource: String, client: String },
@@ -158,7 +162,7 @@ pub(crate) enum CliError {
     )]
     NoSuchHolder { client: String, resource: String, address: String },
     #[error(
-        "the server at {address} knows no budget `{resource}`: it is of another kind, or no client has asked for it in this period"
+        "the server at {address} knows no budget `{resource}`: either its template is not `kind: BUDGET`, or no client has asked for it in this period"
     )]
     NoBudget { resource: String, address: String },
     /// What the client did hold was released.
@@ -254,7 +258,7 @@ impl CliError {
     pub(crate) fn brief(&self) -> String {
         match self {
             CliError::Unreachable { why, .. } | CliError::NoAdmin { why, .. } => why.clone(),
-            CliError::NoMaster { .. } => "not the master, and no master is known there".to_owned(),
+            CliError::NoMaster { .. } => "not the master, and knows no master".to_owned(),
             CliError::NotMaster { master, .. } => format!("not the master; it redirects to {master}"),
             CliError::NoMasterNow { why, .. } | CliError::Tls { why, .. } => why.clone(),
             CliError::CutOff { why, .. } => format!("connection lost before the answer: {why}"),

@@ -182,7 +182,10 @@ fn words() -> Vec<OsString> {
     match ratelimit_env::expand(std::env::args_os().collect(), &variables) {
         Ok(Expanded { arguments, without_effect }) => {
             if !without_effect.is_empty() {
-                output::note(format_args!("without an effect here: {}", without_effect.join(", ")));
+                output::note(format_args!(
+                    "--ratelimit-env: without effect on a gateway: {}",
+                    without_effect.join(", ")
+                ));
             }
             arguments
         }

@@ -97,16 +97,16 @@ pub(crate) enum Outcome {
 pub enum StoreError {
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} is in use by another process", path.display())]
+    #[error("{} is in use by another process: stop that process, or use another directory", path.display())]
     InUse { path: PathBuf },
     /// A file of the directory is missing, incomplete or corrupt. The directory is unchanged.
     #[error(
         "{} is damaged at byte {offset}: {what}. Do not rely on any file of this directory.\n\
-         A peer of several: if a majority of the others is intact, empty the directory and restart this peer: it \
-         will join them as a new one and receive the whole state.\n\
-         A server without peers: restore the missing file (an older copy lacks later promises), or empty the \
-         directory and restart with --take-over, which first waits until leases in use have expired; below a \
-         parent, with neither --take-over nor --bootstrap",
+         If this server has peers, and a majority of the others is intact: empty the directory and restart this \
+         server. It joins them as a new peer and receives the whole state.\n\
+         If it has no peers: restore the missing file (an older copy lacks later promises), or empty the directory \
+         and restart with --take-over, which first waits until leases in use have expired. Below a parent, restart \
+         with neither --take-over nor --bootstrap",
         path.display()
     )]
     Damaged { path: PathBuf, offset: u64, what: String },
@@ -118,7 +118,7 @@ pub enum StoreError {
     Format { path: PathBuf, found: u8, known: u8 },
     /// The directory belongs to a peer of another name.
     #[error(
-        "{} belongs to the peer {found:?}, not to {expected:?}: start that one, or use another directory",
+        "{} belongs to the peer {found:?}, not to {expected:?}: start that peer, or use another directory",
         path.display()
     )]
     OtherPeer { path: PathBuf, found: String, expected: String },

@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// The reason for denials if a required policy is missing.
-const CLOSED: &str = "closed: there is no policy, and this server listens beyond loopback";
+const CLOSED: &str = "closed: there is no policy (`access:`), and other machines can reach this server";
 
 /// Decides whether calls are allowed. Shared by all listeners of a server.
 pub(crate) struct Authorizer {
@@ -150,7 +150,7 @@ impl Authorizer {
             return Ok(());
         }
         Err(format!(
-            "{source}:1:1: missing `access`: this server listens beyond loopback and denies everything without a policy"
+            "{source}:1:1: missing `access`: other machines can reach this server, so it denies everything without a policy"
         ))
     }
 

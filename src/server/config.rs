@@ -138,7 +138,7 @@ pub(crate) fn parse_declared(name: &Arc<str>, text: &str) -> Result<Vec<(Templat
     let Loaded { repository, access, templates_at, .. } = parse(name, text)?;
     let mut found = Findings::new(name);
     if access.is_some() {
-        found.error(Position::START, "a declaration has no `access`: only the configuration sets the policy");
+        found.error(Position::START, "a declaration must not have `access`: only the configuration sets the policy");
     }
     if templates_at.is_none() {
         found.error(Position::START, without_templates());
@@ -146,7 +146,10 @@ pub(crate) fn parse_declared(name: &Arc<str>, text: &str) -> Result<Vec<(Templat
     let mut templates = repository.into_templates();
     if templates.iter().any(|(_, glob)| glob.matches_everything()) {
         let at = templates_at.unwrap_or(Position::START);
-        found.error(at, "a declaration has no template `*`: only the configuration has one for all other resources");
+        found.error(
+            at,
+            "a declaration must not have the template `*`: only the configuration sets one for all other resources",
+        );
     }
     found.finish()?;
     templates.iter_mut().for_each(|(template, _)| template.declaration = Some(Arc::clone(name)));

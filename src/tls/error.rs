@@ -118,10 +118,14 @@ fn alerted_by_server(host: &str, alert: AlertDescription) -> String {
         ),
         // `DecryptError` if the server trusts another CA of the same name.
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {
-            format!("{host} does not trust the CA of this client's certificate")
+            format!(
+                "{host} does not trust the CA of this client's certificate: use one of the CA in the server's --tls-ca"
+            )
         }
         AlertDescription::CertificateExpired => {
-            format!("{host} rejected this client's certificate: it has expired or is not valid yet")
+            format!(
+                "{host} rejected this client's certificate: it has expired or is not valid yet; renew it, or check the clocks"
+            )
         }
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
@@ -142,33 +146,33 @@ pub(crate) fn explain_to_server(error: &io::Error) -> String {
     let Some(tls) = tls_error(error) else {
         return match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                "it closed the connection during the TLS handshake".to_owned()
+                "the client closed the connection during the TLS handshake".to_owned()
             }
             _ => format!("the TLS handshake broke off: {error}"),
         };
     };
     match tls {
-        Error::NoCertificatesPresented => "it presented no certificate, which --tls-client-auth requires".to_owned(),
+        Error::NoCertificatesPresented => "the client presented no certificate, which --tls-client-auth requires".to_owned(),
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            "its certificate was not issued by the CA of --tls-ca".to_owned()
+            "the client's certificate was not issued by the CA of --tls-ca".to_owned()
         }
-        Error::InvalidCertificate(why) => format!("its certificate {}", flaw(why)),
-        Error::InvalidMessage(InvalidMessage::InvalidContentType) => "it does not speak TLS".to_owned(),
+        Error::InvalidCertificate(why) => format!("the client's certificate {}", flaw(why)),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => "the client does not speak TLS".to_owned(),
         Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
-            "it does not trust the CA of this server's certificate".to_owned()
+            "the client does not trust the CA of this server's certificate".to_owned()
         }
         Error::AlertReceived(AlertDescription::CertificateExpired) => {
-            "it rejected this server's certificate: it has expired or is not valid yet".to_owned()
+            "the client rejected this server's certificate: it has expired or is not valid yet".to_owned()
         }
         // rustls sends it for the wrong name, Go for all three.
         Error::AlertReceived(AlertDescription::BadCertificate) => {
-            "it rejected this server's certificate: the certificate is for another name, of an untrusted CA, or not \
-             valid now"
+            "the client rejected this server's certificate: the certificate is for another name, of an untrusted CA, or \
+             not valid now"
                 .to_owned()
         }
-        Error::AlertReceived(alert) => format!("it rejected this server's certificate ({alert:?})"),
-        Error::NoApplicationProtocol => "it does not speak HTTP/2".to_owned(),
-        Error::PeerIncompatible(why) => incompatible("it", why),
+        Error::AlertReceived(alert) => format!("the client rejected this server's certificate ({alert:?})"),
+        Error::NoApplicationProtocol => "the client does not speak HTTP/2".to_owned(),
+        Error::PeerIncompatible(why) => incompatible("the client", why),
         _ => format!("the TLS handshake has failed: {tls}"),
     }
 }

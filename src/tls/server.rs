@@ -102,7 +102,8 @@ impl ServerTls {
                 return Err(TlsError::Handshake(error::explain_to_server(&error)));
             }
         };
-        let names = names(&stream).map_err(|error| TlsError::Handshake(format!("its certificate: {error}")))?;
+        let names =
+            names(&stream).map_err(|error| TlsError::Handshake(format!("the client's certificate: {error}")))?;
         Ok(Accepted { stream, names })
     }
 

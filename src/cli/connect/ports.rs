@@ -33,7 +33,7 @@ impl Wanted {
         match self {
             Wanted::Clients | Wanted::Status => "clients use --listen, 5100 by default",
             Wanted::Admin => {
-                "operators use --admin, 5160 by default; a server without --data needs --admin to have one"
+                "operators use --admin, 5160 by default; a server without --data has an admin port only with --admin"
             }
         }
     }
@@ -45,8 +45,8 @@ pub(crate) async fn speaks_otherwise(address: &str, wanted: Wanted) -> Option<Cl
     let place = wanted.place();
     let what = if page.contains(SPEAKS_TLS) || page.starts_with(TLS_ALERT) {
         format!(
-            "requires TLS: pass the file with its CA (--tls-ca), or write https:// if this system trusts the CA. If that \
-is the wrong port: {place}"
+            "requires TLS: pass the file with its CA (--tls-ca), or write https:// if this system trusts the CA. If you \
+meant another port: {place}"
         )
     } else if page.starts_with("HTTP/1.") {
         let is_ours = page.contains("ready: ") || page.contains("t ready");

@@ -212,7 +212,7 @@ mod tests {
             _ => Attempted::NothingListens(unreachable(address)),
         });
         let error = failed.await.expect_err("no server answers").to_string();
-        assert!(error.contains("\n  a: not the master, and no master is known there (asked"), "{error}");
+        assert!(error.contains("\n  a: not the master, and knows no master (asked"), "{error}");
         assert!(error.contains("\n  b\\n: connection refused (asked"), "{error}");
         assert!(begun.elapsed() <= LIMIT);
     }

@@ -108,7 +108,7 @@ impl Restore {
         let least = backup.believed();
         if length < least {
             return Err(CliError::Flags(format!(
-                "--listen-for {} is too short: leases from before this backup may last for {}",
+                "--listen-for {} is too short: pass at least {}, because leases from before this backup may last that long",
                 seconds(length),
                 seconds(least)
             )));

@@ -309,12 +309,12 @@ fn memory_name(memory: Memory) -> &'static str {
 }
 
 /// Printed for a pool of a server without a data directory.
-const NOT_KEPT: &str = "the server was started without --data: it loses assignments, balances and costs when it stops, and balances \
-     and costs also when the pool has had no requests for a while";
+const NOT_KEPT: &str = "the server runs without --data: it loses assignments, balances and costs when it stops; balances \
+     and costs are also lost when the pool has had no requests for a while";
 
 fn warn_of_forgetting(memory: Memory) {
     if memory == Memory::Process {
-        note("the server was started without --data: it loses this when it stops");
+        note("the server runs without --data: it loses this setting when it stops");
     }
 }
 

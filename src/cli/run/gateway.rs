@@ -195,8 +195,10 @@ impl RunGateway {
     fn declaring(&self) -> Result<DeclareOptions, CliError> {
         // With the default of one of them, rules could be declared to another cluster than the one that grants leases.
         let missing = match (self.server.is_empty(), self.declare_admin.is_empty()) {
-            (false, true) => Some("--declare needs --declare-admin with --server: the admin address of that cluster"),
-            (true, false) => Some("--declare-admin needs --server: the servers of that cluster"),
+            (false, true) => {
+                Some("with --server, --declare needs --declare-admin, the admin address of the same cluster")
+            }
+            (true, false) => Some("--declare-admin needs --server, the client address of the same cluster"),
             _ => None,
         };
         if let Some(missing) = missing {

@@ -58,7 +58,7 @@ pub(crate) fn clock_rate(text: &str) -> Result<f64, String> {
 
 pub(crate) fn clock_offset_ms(text: &str) -> Result<i64, String> {
     let offset = text.parse().ok().filter(|offset: &i64| offset.unsigned_abs() <= MAX_CLOCK_OFFSET.unsigned_abs());
-    offset.ok_or_else(|| "expected milliseconds, at most a hundred years".to_owned())
+    offset.ok_or_else(|| "expected a number of milliseconds, at most a hundred years".to_owned())
 }
 
 /// `HOST:PORT` that others can reach.

@@ -177,7 +177,7 @@ impl Issue {
             end = utc(pair.ends),
         ))?;
         if pair.ends < authority::after(now, self.days) {
-            note(format_args!("it expires with its CA, before the {} days are over", self.days));
+            note(format_args!("the certificate expires before the {} days are over, because its CA does", self.days));
         }
         let command = if subject.serves() { "serve".to_owned() } else { format!("get {} mysql 40", subject.name) };
         print(format_args!(

@@ -66,8 +66,8 @@ impl Restart {
     /// The reason, for the client's log.
     pub fn reason(self) -> &'static str {
         match self {
-            Restart::Sequence => "the message is not the one after the last that was answered",
-            Restart::Index => "the message names an entry that was not stated on this stream",
+            Restart::Sequence => "the message is out of order: it does not follow the last one that was answered",
+            Restart::Index => "the message names an entry that was never sent on this stream",
             Restart::Term => "the stream was opened in another term of the master",
         }
     }

@@ -95,7 +95,7 @@ impl Inherited {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Refused {
-    #[error("stale promises of epoch {}: epoch {} has promised since", got.0, newest.0)]
+    #[error("stale promises of epoch {}: there are promises of epoch {} already", got.0, newest.0)]
     OlderEpoch {
         /// The newest epoch in the promises.
         newest: Epoch,

@@ -86,19 +86,19 @@ enum PatternPart {
 pub enum GroupPatternError {
     #[error("it has no level; put the part of a client id that names the group in braces, like `{{team}}/*`")]
     NoLevel,
-    #[error("it has more than {} levels", GroupPattern::MAX_LEVELS)]
+    #[error("it has more than {} levels, the maximum", GroupPattern::MAX_LEVELS)]
     TooManyLevels,
     #[error("`{{` is never closed by `}}`")]
     Unclosed,
-    #[error("`}}` closes nothing")]
+    #[error("`}}` has no `{{` before it")]
     Unopened,
     #[error("`{{{0}}}` is not a name; use letters, digits and `_`")]
     BadName(String),
-    #[error("`{{{0}}}` is there twice; each level needs a name of its own")]
+    #[error("`{{{0}}}` appears twice; give each level its own name")]
     Twice(String),
-    #[error("there must be text such as `/` or `:` between two parts, to tell where the first one ends")]
+    #[error("write text such as `/` or `:` between two levels; otherwise nothing shows where the first one ends")]
     Adjacent,
-    #[error("`{0}` has no meaning here; only `{{name}}` and `*` have")]
+    #[error("`{0}` is not supported in group patterns; only `{{name}}` and `*` are")]
     BadCharacter(char),
 }
 
@@ -112,17 +112,15 @@ pub enum GroupError {
     #[error("`groups` gives `{group}` a `{field}` of {amount}, but `whole_units` is true; use a whole number")]
     NotWhole { group: Arc<str>, field: &'static str, amount: Amount },
     #[error(
-        "`groups` has a rule for `{group}` with {parts} parts, but `from` has only {levels}: it would match no group"
+        "`groups` has a rule for `{group}` with {parts} parts, but `from` has only {levels} levels, so the rule would match no \
+         group; shorten it, or add levels to `from`"
     )]
     TooDeep { group: Arc<str>, parts: usize, levels: usize },
-    #[error(
-        "`groups` keeps the minimum of `{0}` from others (`lend: false`), but the rule has no `minimum`; \
-         set one, or leave `lend` out"
-    )]
+    #[error("`groups` has `lend: false` for `{0}`, but no `minimum` to reserve; set a `minimum`, or leave `lend` out")]
     NothingToKeep(Arc<str>),
     #[error(
-        "`groups` keeps the minimum of `{0}` from others (`lend: false`) also while the group has no client, so the \
-         rule must name one group; it is a pattern"
+        "`groups` has `lend: false` for the pattern `{0}`; name a single group, because its minimum is reserved even \
+         while the group has no clients"
     )]
     KeepsOfPattern(Arc<str>),
     #[error(
@@ -500,8 +498,8 @@ mod tests {
             (vec![rule("a", 1, 2.5, None, true)], "`minimum` of 2.5"),
             (vec![rule("a", 1, 0.0, Some(2.5), true)], "`maximum` of 2.5"),
             (vec![rule("a/b/c", 1, 0.0, None, true)], "3 parts"),
-            (vec![rule("a", 1, 0.0, None, false)], "set one"),
-            (vec![rule("a*", 1, 5.0, None, false)], "it is a pattern"),
+            (vec![rule("a", 1, 0.0, None, false)], "set a `minimum`"),
+            (vec![rule("a*", 1, 5.0, None, false)], "for the pattern `a*`"),
             (vec![rule("a", 1, 60.0, None, true), rule("b", 1, 50.0, None, true)], "guarantees 110"),
         ] {
             let error = check(rules).expect_err(says);

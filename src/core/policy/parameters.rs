@@ -232,8 +232,8 @@ const POOL_PARAMETERS: [Parameter<PoolSettings>; 20] = [
     ),
     words!("raise_mode", "`idle` (while little is used) or `demand` (while most is connected)", raise_mode,
         "idle" => RaiseMode::Idle, "demand" => RaiseMode::Demand),
-    words!("drop_mode", "`slots` (the places of the victims close), `exp` (by a fraction) or `rate` (steadily)", drop_mode,
-        "slots" => DropMode::Slots, "exp" => DropMode::Exp, "rate" => DropMode::Rate),
+    words!("drop_mode", "`slots` (the places of disconnected clients close), `exp` (by a fraction) or `rate` (steadily)",
+        drop_mode, "slots" => DropMode::Slots, "exp" => DropMode::Exp, "rate" => DropMode::Rate),
     parameter!("drop_factor", "a number from 0.001 to 10", drop_factor, |value| number(value, 0.001..=10.0), text),
     parameter!("reduction_window_s", SECONDS, reduction_window, |value| seconds(value).map(Some), |window| if_any(
         window, in_seconds

@@ -35,11 +35,16 @@ impl Assigned {
 pub enum AssignError {
     #[error("the resource is not a PRIORITY_POOL, so capacity cannot be assigned in it")]
     NoPool,
-    #[error("{capacity} is less than the least useful capacity, {least}; 0 takes the assignment away")]
+    #[error(
+        "{capacity} is less than the `min_capacity` of the pool, {least}; assign at least that, or 0 to remove the assignment"
+    )]
     BelowMinimum { capacity: Amount, least: Amount },
-    #[error("{share} is no part of the total, expected more than 0 and at most 1")]
+    #[error("{share} is not a fraction of the total; expected more than 0 and at most 1")]
     BadShare { share: f64 },
-    #[error("{capacity} does not fit: priority clients would have {connected} of {total} together")]
+    #[error(
+        "{capacity} does not fit: all priority clients would have {connected}, but the total is {total}; assign less, or \
+         lower another assignment"
+    )]
     OverTotal { capacity: Amount, connected: f64, total: Amount },
     #[error("the maximum of {MAX_ASSIGNMENTS} assignments is reached; remove one first")]
     TooMany,

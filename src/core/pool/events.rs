@@ -81,13 +81,13 @@ impl Cause {
             Cause::Released => "released",
             Cause::Expired => "its lease has ended",
             Cause::Full => "all places are taken",
-            Cause::Displaced => "a client that was served less lately has its place",
+            Cause::Displaced => "a client that was served less recently has its place",
             Cause::Crowded => "priority clients need the place, or the total has fallen",
-            Cause::Overload => "more was used than can be served",
+            Cause::Overload => "usage exceeds what the backends can serve",
             Cause::Underrun => "the total is less than what priority clients had",
             Cause::Assigned => "its assignment has changed",
-            Cause::Used => "it has used so much more",
-            Cause::Parting => "this server is going; what it has cost so far",
+            Cause::Used => "its cost has grown by the configured step",
+            Cause::Parting => "this server is shutting down and reports the cost so far",
         }
     }
 }

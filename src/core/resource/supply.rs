@@ -326,7 +326,7 @@ pub struct LoadReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     #[error(
-        "load reports cannot change this capacity; set the parameter `capacity_floor` or `capacity_ceiling` to allow them"
+        "load reports cannot change this capacity; to allow them, set the parameter `capacity_floor` or `capacity_ceiling` in the template"
     )]
     NotAllowed,
     #[error("the capacity of this resource is lent by a parent; report its load at the root")]

@@ -48,11 +48,14 @@ pub(super) async fn spend(
 fn not_covered(budget: &Budget, amount: f64) -> Problem {
     let name = escaped(budget.resource().id());
     if budget.resource().usable().basis != Basis::Lease {
-        let why = format!("no lease of `{name}`: no master has answered, or it is not of kind BUDGET");
+        let why = format!(
+            "no lease of `{name}`: no master has answered this gateway, or the template of `{name}` is not `kind: BUDGET`"
+        );
         return Problem::new(ProblemKind::NoLease, why).retry_after(RETRY);
     }
     let (amount, left) = (readable(amount), readable(budget.left()));
-    let why =
-        format!("{amount} of `{name}` is not covered: this gateway may spend {left} now, and got no more in time");
+    let why = format!(
+        "cannot spend {amount} of `{name}`: this gateway may spend {left} now, and the cluster granted no more in time"
+    );
     Problem::new(ProblemKind::OverLimit, why).in_word("not_covered").retry_after(RETRY)
 }

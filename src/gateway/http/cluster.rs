@@ -118,7 +118,7 @@ impl Cluster {
                         Outcome::Answer(answer)
                     }
                     Some(Some(master)) if !master.is_empty() => Outcome::Elsewhere(master.into()),
-                    Some(_) => Outcome::NotNow(format!("{address} is not the master, and no master is known there")),
+                    Some(_) => Outcome::NotNow(format!("{address} is not the master and knows no master")),
                 };
             }
             Ok(Err(status)) => status,

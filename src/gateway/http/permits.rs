@@ -297,7 +297,7 @@ pub(super) async fn charge(
 pub(super) fn standing(gateway: &HttpGateway, caller: &HttpCaller, resource: &str) -> Result<HttpAnswer, Problem> {
     caller.check_resource(Action::Read, resource)?;
     let Some(entry) = gateway.lease_table.look(resource) else {
-        let why = "this gateway holds no lease of this resource; a request for permits opens it";
+        let why = "this gateway holds no lease of this resource; request permits of it first";
         return Err(Problem::new(ProblemKind::NotFound, why));
     };
     let (quota, opened) = (quota(&entry), entry.rate().resource());
@@ -448,7 +448,9 @@ fn shortage(entry: &LeaseEntry, permits: u32, needed: Duration) -> String {
     if entry.standing().capacity.get() == 0.0 {
         format!("no permits of `{name}` now: the cluster grants this gateway no capacity")
     } else if f64::from(permits) > most {
-        format!("{permits} permits of `{name}` take {needed:.0?}; the largest burst is {most}")
+        format!(
+            "{permits} permits of `{name}` are more than the largest burst, {most}, and will be available in {needed:.0?}"
+        )
     } else {
         format!("{permits} permits of `{name}` will be available in {needed:.0?}")
     }

@@ -37,7 +37,7 @@ pub(super) struct Read {
 pub(super) async fn read(operation: Operation, request: Request) -> Result<Read, Problem> {
     let (mut parts, body) = request.into_parts();
     if parts.headers.contains_key(header::ORIGIN) {
-        let why = "the request has an `Origin` header: it comes from a web page, which could be of anyone";
+        let why = "requests with an `Origin` header are refused, because any web page could send them: call the gateway from your own backend";
         return Err(Problem::new(ProblemKind::ForeignPage, why));
     }
     let parameter = match operation.parameter() {

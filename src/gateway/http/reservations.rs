@@ -196,7 +196,7 @@ pub(super) async fn reserve_all(
 fn new_name() -> Result<Name, Problem> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| {
-        Problem::new(ProblemKind::NoRoom, "the system provides no random bytes for the name of the reservation")
+        Problem::new(ProblemKind::NoRoom, "the operating system of this gateway provides no random bytes; retry")
     })?;
     Ok(Name::from_le_bytes(bytes))
 }
@@ -222,7 +222,7 @@ pub(super) fn settle(
 ) -> Result<HttpAnswer, Problem> {
     let (name, resources) = named(gateway, caller, name)?;
     let [resource] = &resources[..] else {
-        return Err(of_other_kind(&format!("is of {} limits; settle it with settle_all", resources.len())));
+        return Err(of_other_kind(&format!("covers {} limits; settle it with `settle_all`", resources.len())));
     };
     let permits = gateway.reservations.take(name).ok_or_else(unknown)?.permits;
     let settled = permits.settle(gateway, resource, &[fields.number("used") as u64])?;
@@ -254,7 +254,11 @@ pub(super) fn settle_all(
     let used: Vec<u64> = fields.list("limits").iter().map(|limit| limit.number("used") as u64).collect();
     let (name, resources) = named(gateway, caller, name)?;
     if resources.len() != used.len() {
-        return Err(of_other_kind(&format!("is of {} limits, but `limits` has {}", resources.len(), used.len())));
+        return Err(of_other_kind(&format!(
+            "covers {} limits, but `limits` has {}; give one element for each limit",
+            resources.len(),
+            used.len()
+        )));
     }
     let permits = gateway.reservations.take(name).ok_or_else(unknown)?.permits;
     let settled = permits.settle(gateway, &resources[0], &used)?;

@@ -146,9 +146,11 @@ impl EnvoySession {
         if self.stream.is_some() {
             tracing::warn!(
                 envoy = self.leases.client().id(),
-                "a new stream with the same name (leaseway-client) replaces the previous one"
+                "a new stream with the same leaseway-client metadata replaces the previous one; if these are two Envoys, give each its own name"
             );
-            self.end_stream(Status::aborted("replaced by another stream with the same name (leaseway-client)"));
+            self.end_stream(Status::aborted(
+                "replaced by another stream with the same leaseway-client metadata: if these are two Envoys, give each its own name",
+            ));
         }
         if std::mem::replace(&mut self.has_begun, true)
             && let Err(why) = self.leases.restart()

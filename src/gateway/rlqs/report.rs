@@ -18,13 +18,15 @@ pub type Bucket = quotas::Bucket<BucketId>;
 /// Why a report is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadReport {
-    #[error("bucket_quota_usages[{at}] is neither a BucketQuotaUsage nor an entry of a map of them: {why}")]
+    #[error(
+        "bucket_quota_usages[{at}] cannot be decoded, neither as a BucketQuotaUsage nor as a map entry with one: {why}"
+    )]
     Garbled { at: usize, why: String },
     #[error("bucket_quota_usages[{0}].bucket_id is empty: set at least one key")]
     NoBucket(usize),
     #[error(
-        "bucket_quota_usages[{at}].bucket_id has {entries} keys of {bytes} bytes: at most {MAX_ENTRIES} keys of \
-         {MAX_BYTES} bytes, together with their values, are read"
+        "bucket_quota_usages[{at}].bucket_id has {entries} keys, and {bytes} bytes of keys and values; at most \
+         {MAX_ENTRIES} keys and {MAX_BYTES} bytes are allowed"
     )]
     TooLarge {
         at: usize,

@@ -116,8 +116,8 @@ impl RlqsService {
         if left > 0 {
             tracing::warn!(
                 envoys = left,
-                "stopping while Envoys without a name may still apply their assignments; their leases are not released, \
-                 and will expire"
+                "stopping while unnamed Envoys may still apply their assignments; their leases are not released and will \
+                 expire"
             );
         }
     }
@@ -222,7 +222,7 @@ impl Reader {
         match &self.domain {
             Some(domain) if said.is_empty() || said == **domain => Ok(Arc::clone(domain)),
             Some(domain) => Err(Status::invalid_argument(format!(
-                "a stream has one domain: that of the first report is {}, that of a later one {}",
+                "all reports of a stream must have the same `domain`: the first has `{}`, a later one `{}`",
                 escaped(domain),
                 escaped(&said)
             ))),

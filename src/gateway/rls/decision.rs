@@ -74,7 +74,9 @@ impl Hits {
             (Some(at), used) => {
                 let held = descriptor.entries[at].value.parse().map_err(|_| {
                     let field = format!("descriptors[{place}].entries[{at}].value");
-                    Status::invalid_argument(format!("`{field}`: `{SETTLE}` needs the number of hits that were taken"))
+                    Status::invalid_argument(format!(
+                        "`{field}` of `{SETTLE}`: expected the number of hits that the request has taken before"
+                    ))
                 })?;
                 Hits::Settle { held, used }
             }

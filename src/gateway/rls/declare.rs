@@ -245,9 +245,10 @@ impl Refusal {
                 Refusal::NotNow(if has_cause { root_cause(status) } else { message() })
             }
             (Code::Unimplemented, _) => Refusal::NotNow(
-                "it takes no declarations: name the --admin address of a server with --data (--declare-admin)".into(),
+                "this server takes no declarations: pass the admin address of a server with --data (--declare-admin)"
+                    .into(),
             ),
-            (Code::Unauthenticated, _) => Refusal::Final(format!("{}: --declare-token-file", message())),
+            (Code::Unauthenticated, _) => Refusal::Final(format!("{}: check --declare-token-file", message())),
             _ => Refusal::Final(message()),
         }
     }

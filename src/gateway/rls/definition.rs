@@ -88,7 +88,7 @@ pub(super) fn units() -> String {
 pub(super) fn check<R: Report>(definition: DomainDefinition<'_, R::Place>, origin: Arc<str>, report: &mut R) -> Domain {
     let DomainDefinition { at, name, descriptors } = definition;
     if name.is_empty() {
-        report.error(&at, "the rules need a `domain`, which is the domain that Envoy sends, such as shop".to_owned());
+        report.error(&at, "`domain` is missing: set the domain that Envoy sends, such as shop".to_owned());
     }
     let descriptors = level(descriptors, &format!("{name}."), report);
     let path = format!("{name}: limit in the request").into();
@@ -106,7 +106,7 @@ pub(super) fn add(rules: &mut Rules, domain: Domain, merge: bool) -> Result<(), 
     let (origin, name) = (&other.origin, &other.name);
     if !merge {
         return Err(format!(
-            "{origin} has the domain `{name}`, too; define each domain in one place, or set --rls-merge-domains"
+            "duplicate domain `{name}`: {origin} has it, too; define each domain in one place, or set --rls-merge-domains"
         ));
     }
     let found = format!("`{name}` in {origin}");
@@ -144,7 +144,7 @@ fn descriptor<'t, P: Clone, R: Report<Place = P>>(
 ) -> Checked<'t> {
     let DescriptorDefinition { at, key, value, limit, flags, metadata, descriptors } = definition;
     if key.is_empty() {
-        let message = "a descriptor needs a `key`, which is the key of an entry that Envoy sends";
+        let message = "a descriptor needs a `key`: the key of an entry that Envoy sends";
         report.error(&at, message.to_owned());
     }
     let path = if value.is_empty() { format!("{parent}{key}") } else { format!("{parent}{key}_{value}") };

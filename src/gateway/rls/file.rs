@@ -65,7 +65,8 @@ const MAX_REPLACED: usize = 100;
 /// The maximum number of values in the metadata of a rule. Each answer has them.
 const MAX_METADATA: usize = 100;
 
-const EXAMPLE: &str = "domain: shop, and descriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
+const EXAMPLE: &str =
+    "`domain: shop` and `descriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]`";
 
 #[derive(Debug)]
 pub struct LoadedRules {
@@ -82,7 +83,7 @@ pub enum RulesError {
         #[source]
         error: io::Error,
     },
-    #[error("{} contains no .yaml file", .0.display())]
+    #[error("{} contains no .yaml or .yml file", .0.display())]
     NoFile(PathBuf),
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<ConfigError>),
@@ -141,7 +142,7 @@ pub struct Parsed {
 
 /// Parses a file. `file` is its name in messages.
 pub fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, ConfigError> {
-    let empty = format!("no rules; a minimal file is {EXAMPLE}");
+    let empty = format!("the file has no rules; a minimal one has {EXAMPLE}");
     let walk = |root: &Field<'_, '_>, found: &mut Findings| read_domain(file, root, found);
     let Document { content: (domain, at), warnings, .. } = yaml::read(file, bytes, "the file", &empty, walk)?;
     Ok(Parsed { domain, at, warnings })

@@ -77,7 +77,7 @@ impl RlsService {
     fn decide(&self, caller: &GrpcCaller, request: &RateLimitRequest, may_wait: bool) -> Result<Decision, Status> {
         self.rules.with(|rules| match rules.are_awaited() {
             // So that Envoy's `failure_mode_deny` decides. envoyproxy/ratelimit fails, too.
-            true => Err(Status::unavailable("no rules yet: the xDS control plane has not sent any")),
+            true => Err(Status::unavailable("no rules yet: the xDS control plane of this gateway has not sent any")),
             false => {
                 let RlsService { rules: current, lease_table, options } = self;
                 Decider { current, rules, lease_table, options }.decide(caller, request, may_wait)

@@ -292,7 +292,7 @@ fn with_own_flags(error: &str) -> String {
 fn explain(status: &Status) -> String {
     match status.code() {
         Code::Unimplemented => {
-            "it has no AggregatedDiscoveryService and no RateLimitConfigDiscoveryService: is this its xDS port?".into()
+            "the server has neither AggregatedDiscoveryService nor RateLimitConfigDiscoveryService: check the address in --rls-xds".into()
         }
         _ if status.source().is_some() => with_own_flags(&root_cause(status)),
         code => format!("{} ({code:?})", leaseway_core::types::escaped(status.message())),

@@ -136,6 +136,6 @@ pub(crate) async fn remove_backup(settings: Arc<Settings>, state: SharedState) {
     }
     let removed = tokio::task::spawn_blocking(move || Backup::remove_placed(&settings.data)).await;
     if let Ok(Err(error)) = removed {
-        tracing::warn!(%error, "cannot delete the restored backup from the data directory");
+        tracing::warn!(%error, "cannot delete the restored backup from the data directory; delete it, or a later start may restore it again");
     }
 }

@@ -76,11 +76,13 @@ pub(crate) struct Opened {
 pub(crate) fn check(settings: &Settings) -> Result<(), StartError> {
     let wrong = |what: String| Err(StartError::Settings(what));
     if settings.name.is_empty() || settings.name.len() > 200 {
-        return wrong("a peer needs a name, of at most 200 bytes".into());
+        return wrong("the name of this peer (--id) must have 1 to 200 bytes".into());
     }
     let Some(listen) = settings.listen else {
         return match settings.peers.iter().any(|(name, _)| *name != settings.name) {
-            true => wrong("peers cannot reach this one: it needs an address to listen on".into()),
+            true => {
+                wrong("the other peers cannot reach this one: give it an address to listen on (--peer-listen)".into())
+            }
             false => Ok(()),
         };
     };
@@ -90,7 +92,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), StartError> {
     }
     for (place, (name, _)) in settings.peers.iter().enumerate() {
         if settings.peers[..place].iter().any(|(other, _)| other == name) {
-            return wrong(format!("two peers have the name {name:?}"));
+            return wrong(format!("two peers have the name {name:?}: give each its own in --peers"));
         }
     }
     if settings.secret.is_none() && settings.tls.is_none() && !is_loopback(listen) {
@@ -114,7 +116,7 @@ fn check_whole(
 ) -> Result<(), StoreError> {
     let incomplete =
         |what: &str| Err(StoreError::Damaged { path: directory.root().to_owned(), offset: 0, what: what.into() });
-    let missing = |what: &str| incomplete(&format!("the {what} is missing, though there is a log or a snapshot"));
+    let missing = |what: &str| incomplete(&format!("the {what} is missing, although there is a log or a snapshot"));
     let last = log.last().max(applied);
     let used = vote.is_some() || last.is_some();
     // The peer that begins a cluster writes its first entry before its first vote.
@@ -131,8 +133,8 @@ fn check_whole(
     // The identity is written after the high-water mark.
     if mark.is_none() && known.is_some_and(|identity| used || identity.cluster.is_some()) {
         return incomplete(
-            "the high-water mark of the log (file floor) is missing: without it, nobody would notice if the log lacked \
-             entries that this server has acknowledged",
+            "the high-water mark of the log (file floor) is missing: without it, this server cannot tell whether the log \
+             lacks entries that it has acknowledged",
         );
     }
     if known.is_none() && used { missing("identity") } else { Ok(()) }

@@ -303,7 +303,7 @@ async fn listen(
         .serve_with_incoming(connections);
     tokio::spawn(async move {
         if let Err(error) = server.await {
-            tracing::error!(%error, "the listener for peers has ended");
+            tracing::error!(%error, "the listener for peers has ended: other peers cannot reach this one; restart it");
         }
     });
     Ok(local_addr)

@@ -187,7 +187,7 @@ impl Peers for PeersService {
         let (_, Authenticated { payload, proof, .. }) = self.consensus(Method::History, request).await?;
         let request: Vec<u8> = decode(&payload)?;
         let answer = self.context.history.to(request).await;
-        let answer = answer.ok_or_else(|| Status::unavailable("it is still starting"))?;
+        let answer = answer.ok_or_else(|| Status::unavailable("the peer is still starting"))?;
         self.authenticator.answer(proof.as_ref(), &answer, None)
     }
 }
@@ -288,5 +288,5 @@ fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Status> {
 }
 
 fn ended(error: impl std::fmt::Display) -> Status {
-    Status::unavailable(format!("consensus has ended on it: {error}"))
+    Status::unavailable(format!("consensus has ended on the peer: {error}"))
 }

@@ -151,7 +151,8 @@ impl Acknowledged {
             let loss = Loss { name: name.to_owned(), had: before.log, started_with: from.started_with };
             tracing::error!(
                 peer = name,
-                "{loss}. Leases may have been given twice. Stop it, empty its directory and start it again: it rejoins"
+                "{loss}. Leases may have been given twice. Stop {name}, empty its data directory and start it again, \
+                 so that it rejoins"
             );
             records.losses.insert(from.peer, loss);
         }
@@ -209,7 +210,9 @@ impl Acknowledged {
     pub(crate) fn report_conflict(&self, conflict: Conflict) {
         let before = self.lock().conflict.replace(conflict);
         if before.is_none() {
-            tracing::error!("{conflict}. Leases may have been given twice. Compare when each peer was restored");
+            tracing::error!(
+                "{conflict}. Leases may have been given twice. Find the peer whose data directory was restored from an older copy"
+            );
         }
     }
 

@@ -143,13 +143,13 @@ pub struct Declaration {
 /// Why a proposal failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ProposeError {
-    #[error("the master lease is over; nothing was stored")]
+    #[error("this peer is no longer the master; nothing was stored")]
     Deposed,
     /// The lease or consensus ended before the outcome was known. The next master knows whether it was stored.
-    #[error("mastership was lost while the proposal was under way: it may have been stored, or not")]
+    #[error("mastership was lost before the outcome was known: the change may have been stored, or not")]
     Uncertain,
     /// The proposal does not fit into one message to the peers. Nothing was stored.
-    #[error("a proposal of {bytes} bytes is too large: the maximum is {most}")]
+    #[error("the change has {bytes} bytes, more than the maximum of {most}")]
     TooLarge { bytes: u64, most: u64 },
     /// The promises do not continue the stored ones, which is a bug of the caller. Nothing was stored.
     #[error("promises of {resource:?} are refused: {why}")]

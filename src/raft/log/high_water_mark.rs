@@ -77,10 +77,11 @@ impl HighWaterMark {
         let path = directory.path(FILE_NAME);
         let slots = [slot(&bytes, 0), slot(&bytes, SLOT_BYTES)];
         if slots.iter().any(Option::is_none) && slots.iter().any(Option::is_some) {
-            tracing::warn!(path = %path.display(), "using the other record of the high-water mark: one is damaged, by a power failure during a write or a bad disk");
+            tracing::warn!(path = %path.display(), "one of the two records of the high-water mark is damaged, by a power failure during a write or a bad disk; using the other");
         }
         let newest = slots.into_iter().flatten().max_by_key(|stored| stored.number);
-        let damaged = || StoreError::Damaged { path, offset: 0, what: "both of its records are damaged".into() };
+        let damaged =
+            || StoreError::Damaged { path, offset: 0, what: "both records of the high-water mark are damaged".into() };
         newest.map(Some).ok_or_else(damaged)
     }
 

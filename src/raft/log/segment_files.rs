@@ -70,7 +70,7 @@ impl Segments {
         // Nothing was changed so far.
         if let Some((path, offset, dropped)) = torn {
             tracing::warn!(path = %path.display(), offset, dropped,
-                "dropped the end of the log, which was torn off while it was written and never acknowledged");
+                "dropped an incomplete write at the end of the log, which was never acknowledged");
         }
         if let Some(path) = incomplete {
             fs::remove_file(path).map_err(StoreError::io("remove", path))?;
@@ -225,7 +225,7 @@ pub(crate) fn replay(
             }
             FrameResult::End if last || at > 0 => return Ok(LoadedSegment { segment, length: at as u64, torn: 0 }),
             FrameResult::End | FrameResult::Torn => {
-                return Err(wrong("it is truncated, and a later segment follows".into()));
+                return Err(wrong("the segment is truncated, although another one follows".into()));
             }
             FrameResult::Damaged(what) => return Err(wrong(what.into())),
             FrameResult::Format(found) => {

@@ -169,13 +169,13 @@ pub(crate) async fn begin(
 /// Why two peers cannot begin a cluster together.
 fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
     if other.bootstraps.is_empty() {
-        Some("its directory is empty, and it was started without --bootstrap".into())
+        Some("its data directory is empty, but it was started without --bootstrap: if this is the first start, restart it with --bootstrap".into())
     } else if other.bootstraps != me.bootstraps {
-        Some(format!("it was started with other peers: {}", other.bootstraps.join(", ")))
+        Some(format!("its --peers differ from those of this peer: {}", other.bootstraps.join(", ")))
     } else if other.backup != me.backup {
         Some(
-            "it would begin with another backup, or with none: run `leaseway restore` with the same file for the \
-             directories of all peers"
+            "it has another backup to restore, or none: run `leaseway restore` with the same file for the directories \
+             of all peers"
                 .into(),
         )
     } else if other.take_over_ms != me.take_over_ms {
@@ -183,7 +183,7 @@ fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
             if ms == 0 { "--bootstrap".to_owned() } else { format!("--take-over={}", ms as f64 / 1000.0) }
         };
         let (theirs, ours) = (flag(other.take_over_ms), flag(me.take_over_ms));
-        Some(format!("it was started with {theirs} and this peer with {ours}: use the same flag for all"))
+        Some(format!("it was started with {theirs} and this peer with {ours}: use the same flag for all peers"))
     } else {
         None
     }

@@ -39,7 +39,7 @@ impl fmt::Display for Ineligible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("this peer is ineligible: ")?;
         match self {
-            Ineligible::Failed(failure) => write!(f, "{failure}. Fix the cause and restart it"),
+            Ineligible::Failed(failure) => write!(f, "{failure}. Fix the cause and restart this peer"),
             Ineligible::Removed { by } => write!(
                 f,
                 "according to {by}, it was removed from its cluster. Stop it and delete its data directory; to add it \
@@ -48,12 +48,12 @@ impl fmt::Display for Ineligible {
             Ineligible::Replaced { by } => write!(
                 f,
                 "according to {by}, a newer directory of the same name has replaced this one. Stop it and delete \
-                 this directory, which is outdated; start it with the newer one, or with an empty one"
+                 this directory, which is outdated; start the peer with the newer one, or with an empty one"
             ),
             Ineligible::OtherCluster { by } => write!(
                 f,
                 "its data directory belongs to another cluster than {by}. To join the cluster of {by}, empty the \
-                 directory and restart it; to stay in its own cluster, name the peers of that cluster in --peers"
+                 directory and restart this peer; to stay in its own cluster, name the peers of that cluster in --peers"
             ),
         }
     }

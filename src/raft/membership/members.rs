@@ -135,7 +135,7 @@ impl Members {
             _ => self.remove_nodes(&lease, &self.replaced()).await,
         };
         if let Err(error) = finished {
-            tracing::warn!(%error, "cannot finish a change of the membership that another master began");
+            tracing::warn!(%error, "cannot finish a membership change that another master began; retrying");
         }
     }
 
@@ -263,7 +263,7 @@ impl Members {
         let caught_up = tokio::select! {
             caught_up = self.has_entries(peer, last, limit) => caught_up,
             () = self.replaced_by_another(peer, name) => {
-                let why = "it has lost its directory meanwhile, and has another identity";
+                let why = "the peer has lost its data directory meanwhile and has a new identity; try again";
                 return Err(ChangeError::Failed(why.into()));
             }
         };

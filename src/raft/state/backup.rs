@@ -76,7 +76,7 @@ pub enum BackupError {
         "this backup has format {found}, and this version of leaseway reads formats up to {BACKUP_FORMAT}: restore it with the version that made it, or a newer one"
     )]
     Newer { found: u32 },
-    #[error("line {line} of this backup is damaged: {what}; take another copy")]
+    #[error("line {line} of this backup is damaged: {what}; copy the file again, or use another backup")]
     Damaged {
         /// Counted from 1.
         line: usize,
@@ -158,7 +158,7 @@ impl Backup {
         }
         let header = parse(first, 1)?;
         let ended = |what: &str| BackupError::Damaged { line: lines.len(), what: what.into() };
-        let Some((last, records)) = rest.split_last() else { return Err(ended("it ends after this line")) };
+        let Some((last, records)) = rest.split_last() else { return Err(ended("the file ends after this line")) };
         let trailer: Trailer =
             serde_json::from_slice(last).map_err(|_| ended("the last line with the checksum is missing"))?;
         let before = &bytes[..bytes.len() - last.len()];

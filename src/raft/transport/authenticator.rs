@@ -116,15 +116,17 @@ impl Authenticator {
 fn message_for_sender(rejected: &Rejected) -> String {
     match rejected {
         Rejected::Anonymous => "this peer did not identify itself".into(),
-        Rejected::Format { theirs, ours } => format!("it speaks format {ours}, this peer format {theirs}"),
-        Rejected::Secret => "it has another secret".into(),
+        Rejected::Format { theirs, ours } => format!(
+            "it uses format {ours} of the peer protocol, this peer format {theirs}: run the same version on all peers"
+        ),
+        Rejected::Secret => "its secret differs from that of this peer (--peer-secret-file)".into(),
         Rejected::Certificate(names) => {
-            format!("the certificate of this peer ({names}) does not match any peer that it knows")
+            format!("the certificate of this peer ({names}) is not for the host of any peer in the other's --peers")
         }
         Rejected::Timing { theirs, ours } => {
-            format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same timing")
+            format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same --timing")
         }
         Rejected::Cluster => "it belongs to another cluster".into(),
-        Rejected::DuplicateName(name) => format!("its name is {name:?}, too: names must be unique"),
+        Rejected::DuplicateName(name) => format!("its name is {name:?}, too: give each peer its own --id"),
     }
 }

@@ -34,7 +34,7 @@ pub(crate) enum CallError {
     Refused(Status),
     #[error("{0}")]
     Rejected(#[from] Rejected),
-    #[error("another peer answered: {0:?}")]
+    #[error("peer {0:?} answers at this address: check --peers")]
     OtherPeer(String),
     #[error("invalid answer: {0}")]
     InvalidAnswer(String),

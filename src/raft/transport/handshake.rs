@@ -26,17 +26,17 @@ pub(super) const OTHER_CLUSTER: &str = "other-cluster";
 pub(crate) enum Rejected {
     #[error("it did not identify itself")]
     Anonymous,
-    #[error("it speaks format {theirs}, this peer format {ours}: all peers need versions of the same format")]
+    #[error("it uses format {theirs} of the peer protocol, this peer format {ours}: run the same version on all peers")]
     Format { theirs: u32, ours: u8 },
-    #[error("it has another secret")]
+    #[error("its secret differs from that of this peer (--peer-secret-file)")]
     Secret,
-    #[error("its certificate does not match any peer: {0}")]
+    #[error("its certificate ({0}) is not for the host of any peer in --peers")]
     Certificate(String),
-    #[error("its election timeout is {theirs} ms, that of this peer {ours}: all peers need the same timing")]
+    #[error("its election timeout is {theirs} ms, that of this peer {ours}: all peers need the same --timing")]
     Timing { theirs: u64, ours: u64 },
     #[error("it belongs to another cluster")]
     Cluster,
-    #[error("it has the same name as this peer, {0:?}: names must be unique")]
+    #[error("its name is the same as that of this peer, {0:?}: give each peer its own --id")]
     DuplicateName(String),
 }
 

@@ -61,7 +61,10 @@ async fn moved_to_resource(RawQuery(query): RawQuery) -> impl IntoResponse {
 /// The liveness probe: whether the node actor answers, and this peer is eligible.
 async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
     match (pages.node.ping().await, pages.node.ineligible()) {
-        (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "the node actor has ended\n".to_owned()),
+        (Err(_), _) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the node has stopped: restart this server, unless it is shutting down\n".to_owned(),
+        ),
         (Ok(()), Some(ineligible)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{ineligible}\n")),
         (Ok(()), None) => (StatusCode::OK, "ok\n".to_owned()),
     }

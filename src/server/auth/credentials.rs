@@ -40,7 +40,7 @@ pub(crate) struct Credentials {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CredentialError {
     /// Not a bearer token.
-    #[error("malformed authorization: expected `Bearer` and a token")]
+    #[error("malformed `authorization` header: expected `Bearer` and a token")]
     Scheme,
     /// An unknown token.
     #[error(

@@ -47,7 +47,7 @@ pub(super) enum JwtError {
     NoKeys,
     #[error("unsupported or malformed JWT: {0}")]
     Malformed(String),
-    #[error("no key in this server's --jwks fits {algorithm}{}", with_id(.key.as_deref()))]
+    #[error("the --jwks file of this server has no key for {algorithm}{}", with_id(.key.as_deref()))]
     NoKey { algorithm: String, key: Option<String> },
     /// It was not signed by the issuer, or was changed.
     #[error("its signature is invalid")]

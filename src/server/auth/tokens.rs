@@ -33,9 +33,9 @@ pub(super) enum TokensError {
     #[error("line {line}: {error}")]
     Identity { line: usize, error: IdentityError },
     /// The same token as on line `first`.
-    #[error("line {line}: the same token as on line {first}")]
+    #[error("line {line}: the same token as on line {first}; remove one")]
     Twice { line: usize, first: usize },
-    #[error("more than {MAX_TOKENS} tokens")]
+    #[error("more than {MAX_TOKENS} tokens, the maximum; use JWTs instead (--jwks)")]
     TooMany,
 }
 

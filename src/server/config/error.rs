@@ -26,7 +26,7 @@ pub enum ServeError {
     #[error("--id {name} is not among --peers ({peers}): give this peer's own name with --id")]
     NotAmongPeers { name: String, peers: String },
     #[error(
-        "--handover learning stores no promises and conflicts with --take-over and with a restored backup: omit it"
+        "--handover learning stores no promises and conflicts with --take-over and with a restored backup: omit --handover learning"
     )]
     TakeOverLearning,
     #[error(

@@ -67,7 +67,7 @@ pub fn read<'b, T>(
 
 fn text<'b>(bytes: &'b [u8], found: &mut Findings) -> Option<&'b str> {
     if bytes.len() > MAX_BYTES {
-        found.error(Position::START, format!("larger than {MAX_BYTES} bytes"));
+        found.error(Position::START, format!("larger than {MAX_BYTES} bytes, the maximum"));
         return None;
     }
     match std::str::from_utf8(bytes) {
@@ -75,7 +75,7 @@ fn text<'b>(bytes: &'b [u8], found: &mut Findings) -> Option<&'b str> {
         Ok(text) => Some(text.strip_prefix('\u{feff}').unwrap_or(text)),
         Err(error) => {
             let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-            found.error(Lines::of(&good).end(), "not UTF-8: save the file with that encoding");
+            found.error(Lines::of(&good).end(), "not UTF-8: save the file in UTF-8");
             None
         }
     }
@@ -507,7 +507,7 @@ impl<'t> Builder<'t> {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) => self.document(at),
             Event::Scalar(.., Some(_)) | Event::SequenceStart(_, Some(_)) | Event::MappingStart(_, Some(_)) => {
-                Err((at, "YAML tags (`!…`) are not supported: remove it".to_owned()))
+                Err((at, "YAML tags (`!…`) are not supported: remove the tag".to_owned()))
             }
             Event::Scalar(text, style, anchor, None) => {
                 let plain = style == ScalarStyle::Plain;
@@ -520,7 +520,7 @@ impl<'t> Builder<'t> {
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(found),
             Event::Alias(anchor) => {
-                let inside = || (at, "this alias refers to what it is part of".to_owned());
+                let inside = || (at, "this alias refers to a value that contains it".to_owned());
                 let node = self.anchors.get(&anchor).cloned().ok_or_else(inside)?;
                 self.attach(node, found)
             }

@@ -174,7 +174,7 @@ impl Accepted {
         };
         let has_preface = service.protocol() == Protocol::Http2;
         if has_preface && !read_preface(&mut stream).await.map_err(|_| Refusal::Gone)? {
-            return Err(Refusal::Because("it does not begin with the HTTP/2 preface".to_owned()));
+            return Err(Refusal::Because("the client does not begin with the HTTP/2 preface".to_owned()));
         }
         if let Some(names) = &names {
             permit.connection.ends_at(names.until());
@@ -207,10 +207,10 @@ fn mismatch(opening: DetectedProtocol, has_tls: bool) -> (&'static str, &'static
     match opening {
         DetectedProtocol::Tls => (
             "this server does not speak TLS: use http://",
-            "it speaks TLS, but this server has no --tls-cert and --tls-key",
+            "the client speaks TLS, but this server has no --tls-cert and --tls-key",
         ),
-        _ if has_tls => ("this server speaks TLS: use https:// or --tls-ca FILE", "it does not speak TLS"),
-        _ => ("this is a gRPC port: pages are served at the address of --http", "it does not speak gRPC"),
+        _ if has_tls => ("this server speaks TLS: use https:// or --tls-ca FILE", "the client does not speak TLS"),
+        _ => ("this is a gRPC port: pages are served at the address of --http", "the client does not speak gRPC"),
     }
 }
 

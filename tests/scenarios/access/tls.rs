@@ -60,8 +60,16 @@ fn every_listener_requires_a_valid_certificate_of_the_ca() {
 
     let bad = [
         (other.issue("web-1", &["web"], Valid::Now), "UnknownCA", "not issued by the CA of --tls-ca"),
-        (ours.issue("past", &["web"], Valid::Past), "CertificateExpired", "its certificate has expired: it was valid"),
-        (ours.issue("future", &["web"], Valid::Future), "CertificateExpired", "its certificate is not valid before"),
+        (
+            ours.issue("past", &["web"], Valid::Past),
+            "CertificateExpired",
+            "the client's certificate has expired: it was valid",
+        ),
+        (
+            ours.issue("future", &["web"], Valid::Future),
+            "CertificateExpired",
+            "the client's certificate is not valid before",
+        ),
     ];
     for (shown, client_says, server_says) in &bad {
         for (address, protocol, listener) in
@@ -93,7 +101,7 @@ fn every_listener_requires_a_valid_certificate_of_the_ca() {
     }
     eventually("the server logs the reason", || {
         show(&ours.trust(), b"h2").ask(grpc, HTTP2).expect_err("the server refuses the client");
-        server.log().contains("it presented no certificate").then_some(())
+        server.log().contains("the client presented no certificate").then_some(())
     });
 
     // Errors of our own client.
@@ -222,6 +230,6 @@ fn plaintext_clients_of_a_tls_server_get_a_clear_error() {
     assert!(error.contains("does not speak TLS on this port: use http:// without TLS"), "{error}");
     eventually("the server logs the reason", || {
         error_of(&plain, &ours.trust());
-        plain.log().contains("it speaks TLS, but this server has no --tls-cert and --tls-key").then_some(())
+        plain.log().contains("the client speaks TLS, but this server has no --tls-cert and --tls-key").then_some(())
     });
 }

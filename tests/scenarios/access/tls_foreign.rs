@@ -65,11 +65,11 @@ fn go_grpc_gets_a_lease_or_a_clear_error_over_tls_and_mutual_tls() {
     let mutual = Server::with_flags(&["--tls-cert", &certificate, "--tls-key", &key, "--tls-ca", &ca]);
     assert_eq!(ask(&mutual, &[&ca, &own, &own_key]), all);
     for (flags, go_says, server_says) in [
-        (vec![&ca], "failed Unavailable", "it presented no certificate"),
+        (vec![&ca], "failed Unavailable", "the client presented no certificate"),
         (
             vec![&text(&others.path("ca.pem")), &own, &own_key],
             "certificate signed by unknown authority",
-            "it rejected this server's",
+            "the client rejected this server's",
         ),
     ] {
         let flags: Vec<&str> = flags.into_iter().map(String::as_str).collect();

@@ -109,7 +109,7 @@ fn a_peer_without_its_log_does_not_start_and_gives_no_vote() {
         assert_eq!(bob, None, "alice holds the whole capacity");
         started.ended()
     });
-    assert_refused(&started.finish(), &["the log is empty", "will join them as a new one"]);
+    assert_refused(&started.finish(), &["the log is empty", "joins them as a new peer"]);
     // With the former master there is a majority again. The third peer joins with an empty directory, as the error
     // advises.
     peers.run(master, &[]);

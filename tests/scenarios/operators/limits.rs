@@ -166,7 +166,7 @@ fn bad_requests_name_what_is_wrong() {
             "",
             json!({ "changes": [{ "resource": "a", "capacity": 1 }, { "resource": "a", "capacity": 2 }] }),
             400,
-            "`a` is named twice",
+            "`a` appears twice",
         ),
         ("POST", "", json!({ "changes": [{ "resource": "a" }] }), 400, "missing field `capacity`"),
         ("POST", "", json!({ "changes": many }), 400, "10001 limits at once"),

@@ -54,7 +54,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
                 &mut state,
             );
         }
-        (Some(_), None) => frame.render_widget(Paragraph::new("asking for its clients; or the resource is gone"), body),
+        (Some(_), None) => {
+            frame.render_widget(Paragraph::new("waiting for its clients, or the resource is gone"), body)
+        }
         (None, _) if view.resources().is_empty() && view.seen.is_some() => {
             frame.render_widget(Paragraph::new("no resources yet: the first request for one creates it"), body);
         }

@@ -42,7 +42,8 @@ fn parse(mut input: impl Read) -> Result<Vec<LimitChange>, String> {
         match read_record(&fields) {
             Ok((resource, capacity)) => {
                 if let Some(first) = lines.insert(resource.to_owned(), line) {
-                    mistakes.push(format!("line {line}: `{}` is also in line {first}", escaped(resource)));
+                    mistakes
+                        .push(format!("line {line}: `{}` is also in line {first}; keep only one", escaped(resource)));
                 }
                 changes.push(LimitChange { resource_id: resource.to_owned(), capacity: Some(capacity) });
             }
@@ -54,7 +55,7 @@ fn parse(mut input: impl Read) -> Result<Vec<LimitChange>, String> {
     }
     let more = mistakes.len().saturating_sub(MAX_MISTAKES);
     mistakes.truncate(MAX_MISTAKES);
-    mistakes.extend((more > 0).then(|| format!("and {more} more")));
+    mistakes.extend((more > 0).then(|| format!("... and {more} more mistakes")));
     Err(mistakes.join("\n"))
 }
 
@@ -67,7 +68,7 @@ fn line_of(text: &[u8], position: &csv::Position) -> u64 {
 
 fn read_record<'a>(fields: &[&'a str]) -> Result<(&'a str, f64), String> {
     match fields {
-        ["", _] => Err("the resource is empty".to_owned()),
+        ["", _] => Err("the resource id is empty".to_owned()),
         [resource, amount] => Ok((resource, capacity(&escaped(amount.trim()))?)),
         _ => Err(format!("has {} fields, expected a resource and its capacity, like `tenant/acme,500`", fields.len())),
     }
@@ -104,12 +105,12 @@ mod tests {
         let mistakes = parse(text.as_bytes()).expect_err("mistakes");
         let expected = "line 3: has 1 fields, expected a resource and its capacity, like `tenant/acme,500`\n\
             line 4: `much`: expected a number like 40 or a rate like 60000/min\n\
-            line 5: the resource is empty\n\
+            line 5: the resource id is empty\n\
             line 6: `-2`: expected a number like 40 or a rate like 60000/min\n\
             line 7: has 3 fields, expected a resource and its capacity, like `tenant/acme,500`\n\
-            line 8: `a` is also in line 1";
+            line 8: `a` is also in line 1; keep only one";
         assert_eq!(mistakes, expected);
         let many = "x\n".repeat(50);
-        assert!(parse(many.as_bytes()).expect_err("mistakes").ends_with("\nand 30 more"));
+        assert!(parse(many.as_bytes()).expect_err("mistakes").ends_with("\n... and 30 more mistakes"));
     }
 }

@@ -42,18 +42,18 @@ const WITHOUT_EFFECT: [&str; 24] = [
 /// Variables that cannot be followed, and what to do instead. Without them a gateway would be less safe than it seems, or
 /// could not be reached.
 const REFUSED: [(&str, &str); 4] = [
-    ("GRPC_UDS", "a gateway listens on TCP: set GRPC_HOST and GRPC_PORT instead"),
+    ("GRPC_UDS", "a gateway does not listen on Unix sockets: unset it, and set GRPC_HOST and GRPC_PORT"),
     (
         "GRPC_CLIENT_TLS_SAN",
-        "write a policy for the identities of certificates instead (--config with `access:`), and unset it",
+        "unset it: which certificates may call is decided by an access policy (`access:` in the file of --config)",
     ),
     (
         "CONFIG_GRPC_XDS_SERVER_TLS_SAN",
-        "the certificate must be for the host in CONFIG_GRPC_XDS_SERVER_URL; unset it if it is",
+        "unset it: the certificate of the control plane must be for the host in CONFIG_GRPC_XDS_SERVER_URL",
     ),
     (
         "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
-        "a gateway sends a bearer token only: put it into a file, name that with --rls-xds-token-file, and unset it",
+        "unset it: a gateway sends no headers except a bearer token, which it reads from the file of --rls-xds-token-file",
     ),
 ];
 
@@ -133,7 +133,7 @@ impl Flags<'_> {
         match self.text(name).as_deref() {
             None | Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
-            Some(other) => Err(BadVariable { name, why: format!("it is `{other}`, expected true or false") }),
+            Some(other) => Err(BadVariable { name, why: format!("`{other}`: expected true or false") }),
         }
     }
 
@@ -172,7 +172,7 @@ impl Flags<'_> {
         if self.flag("USE_PROMETHEUS")? {
             let path = self.or("PROMETHEUS_PATH", "/metrics");
             if path != "/metrics" {
-                let why = format!("it is `{path}`: a gateway has its metrics at /metrics; unset it");
+                let why = format!("`{path}`: a gateway serves its metrics at /metrics only; unset it");
                 return Err(BadVariable { name: "PROMETHEUS_PATH", why });
             }
             let address = self.or("PROMETHEUS_ADDR", ":9090");
@@ -214,7 +214,7 @@ impl Flags<'_> {
             }
             "GRPC_XDS_SOTW" => self.control_plane(),
             other => {
-                let why = format!("it is `{other}`, expected FILE or GRPC_XDS_SOTW");
+                let why = format!("`{other}`: expected FILE or GRPC_XDS_SOTW");
                 Err(BadVariable { name: "CONFIG_TYPE", why })
             }
         }
@@ -237,7 +237,7 @@ impl Flags<'_> {
             ] {
                 if self.text(name).is_some_and(|file| Some(file) != self.text(server)) {
                     let why = format!(
-                        "a gateway shows one certificate, that of --tls-cert: set {server} to the same file, or unset it"
+                        "set it to the same file as {server}, or unset it: a gateway has only one certificate (--tls-cert)"
                     );
                     return Err(BadVariable { name, why });
                 }
@@ -370,11 +370,11 @@ mod tests {
     #[test]
     fn what_cannot_be_followed_is_refused() {
         for (variables, says) in [
-            (&[("GRPC_UDS", "/x")][..], "--ratelimit-env: GRPC_UDS: a gateway listens on TCP"),
-            (&[("SHADOW_MODE", "yes")], "SHADOW_MODE: it is `yes`, expected true or false"),
-            (&[("CONFIG_TYPE", "REDIS")], "CONFIG_TYPE: it is `REDIS`, expected FILE or GRPC_XDS_SOTW"),
+            (&[("GRPC_UDS", "/x")][..], "--ratelimit-env: GRPC_UDS: a gateway does not listen on Unix sockets"),
+            (&[("SHADOW_MODE", "yes")], "SHADOW_MODE: `yes`: expected true or false"),
+            (&[("CONFIG_TYPE", "REDIS")], "CONFIG_TYPE: `REDIS`: expected FILE or GRPC_XDS_SOTW"),
             (&[("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "a:b")], "--rls-xds-token-file"),
-            (&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_PATH", "/m")], "PROMETHEUS_PATH: it is `/m`"),
+            (&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_PATH", "/m")], "PROMETHEUS_PATH: `/m`"),
         ] {
             let refused = expanded(&[], variables).expect_err(says);
             assert!(refused.contains(says), "{refused}");

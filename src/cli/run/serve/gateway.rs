@@ -80,7 +80,7 @@ impl ServerGateway {
 /// address is known when the server has started.
 fn declaring(transport: &Transport, admin: Option<&AdminOptions>) -> Result<DeclareOptions, CliError> {
     let Some(admin) = admin else {
-        return Err(CliError::Flags("--declare needs --data and --admin: the cluster keeps declarations".into()));
+        return Err(CliError::Flags("--declare needs --data, because the server stores the declarations".into()));
     };
     let mut transport = transport.clone();
     if let Some(file) = &admin.token_file {

@@ -197,7 +197,7 @@ fn configuration(fields: &Fields<'_, '_>, found: &mut Findings) -> Configuration
         return path.map_or(Configuration::Example, |path| Configuration::File(path.into()));
     }
     if let (Some(access), None, None) = (&access, &parent, &resources) {
-        found.error(access.key, "`access` without `resources`, for a node without a parent: add `resources`");
+        found.error(access.key, "a node with `access` and without a `parent` also needs `resources`");
     }
     let mut text = String::new();
     if let Some(resources) = resources {
@@ -249,7 +249,7 @@ impl Tree {
                 found.error(*at, yaml::unknown("node", parent, &known));
             } else if let Some(circle) = self.circle(child) {
                 let message = format!(
-                    "`parent` has a cycle ({}): one of these nodes must have a `config` instead of a `parent`",
+                    "the parents form a cycle ({}): one of these nodes must have `config` or `resources` instead of `parent`",
                     circle.join(", ")
                 );
                 found.error(*at, message);

@@ -37,7 +37,7 @@ impl Options {
         let own = |name: &&str| OWN.contains(name) || *name == "config" || *name == "help";
         if own(&name) {
             return Err(format!(
-                "`{name}` cannot be set here: `up` sets it for each peer, or the node has a key for it"
+                "`{name}` cannot be set in `options`: `leaseway up` sets it from the other keys of the node"
             ));
         }
         let flags: Vec<&str> = self.serve.get_arguments().filter_map(Arg::get_long).filter(|flag| !own(flag)).collect();
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn flags_that_up_sets_for_each_peer_are_refused() {
         for name in OWN.iter().chain(&["config", "help"]) {
-            assert!(read(name, "x").expect_err(name).contains("cannot be set here"), "{name}");
+            assert!(read(name, "x").expect_err(name).contains("cannot be set in `options`"), "{name}");
         }
     }
 }

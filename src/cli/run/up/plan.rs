@@ -114,8 +114,10 @@ pub(super) fn plan(set: &NodeSet, data: &Path, base: &Path, start: &Start<'_>) -
 fn certificates(set: &NodeSet, data: &Path) -> Result<LocalSet, CliError> {
     let own = |node: &&Node| node.options.iter().any(|setting| setting.flag.starts_with("--tls"));
     if let Some(node) = set.nodes.iter().find(own) {
-        let why =
-            format!("--tls creates certificates, but the `options` of node `{}` name others: use only one", node.name);
+        let why = format!(
+            "--tls creates certificates, but the `options` of node `{}` name other certificates: remove one of them",
+            node.name
+        );
         return Err(CliError::Flags(why));
     }
     if set.nodes.iter().any(|node| node.name == CERTIFICATES) {

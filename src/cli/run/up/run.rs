@@ -262,7 +262,7 @@ impl Set<'_> {
             return print("killing");
         }
         self.begin_to_stop();
-        print("stopping; Ctrl-C again kills")
+        print("stopping; press Ctrl-C again to kill the peers")
     }
 
     fn begin_to_stop(&mut self) {

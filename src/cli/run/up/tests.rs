@@ -164,7 +164,7 @@ nodes:
         "6:5: both `config` and `resources`: use only one of them",
         "7:15: unknown option `thread` (did you mean `threads`?)",
         "7:26: invalid value 'many'",
-        "7:41: `listen` cannot be set here",
+        "7:41: `listen` cannot be set in `options`",
         "9:17: `grpc` is `here`, expected an address like 127.0.0.1:5100",
         "9:51: `admin` is `\"127.0.0.1:1\"`: already used by `http` of `a`, line 9",
         "9:72: `peer` is `\"127.0.0.1:0\"`: write a fixed port",
@@ -237,7 +237,7 @@ fn access_is_written_beside_resources_or_parent() {
 fn access_is_checked_and_neither_repeated_nor_alone() {
     let said = |keys: &str| refused(&format!("nodes:\n  x:\n    {keys}\n    peers: {{ {} }}\n", peer("a", 10)));
     let says = [
-        (RULE.to_owned(), "3:5: `access` without `resources`, for a node without a parent"),
+        (RULE.to_owned(), "3:5: a node with `access` and without a `parent` also needs `resources`"),
         (format!("config: x.yaml\n    {RULE}"), "4:5: both `config` and `access`: write the access policy into"),
         ("access: []".to_owned(), "3:13: `access` has no rules"),
         ("access: [{who: a, may: fly}]".to_owned(), "3:"),
@@ -271,10 +271,11 @@ fn the_file_of_a_child_has_only_access() {
 #[test]
 fn a_parent_must_be_another_node_and_not_below_its_child() {
     let circle = family(&[("root", None), ("x", Some("z")), ("y", Some("x")), ("z", Some("y")), ("leaf", Some("y"))]);
-    let message = "`parent` has a cycle (x, z, y, x): one of these nodes must have a `config` instead of a `parent`";
-    assert_eq!(refused(&circle), [format!("3:15: {message}")]);
+    let cycle = "the parents form a cycle (x, z, y, x)";
+    let message = format!("3:15: {cycle}: one of these nodes must have `config` or `resources` instead of `parent`");
+    assert_eq!(refused(&circle), [message]);
     let own = refused(&family(&[("root", Some("root"))]));
-    assert!(own.len() == 1 && own[0].starts_with("2:18: `parent` has a cycle (root, root)"), "{own:?}");
+    assert!(own.len() == 1 && own[0].starts_with("2:18: the parents form a cycle (root, root)"), "{own:?}");
     let misspelt = refused(&family(&[("root", None), ("leaf", Some("rot"))]));
     assert_eq!(misspelt, ["3:18: unknown node `rot` (did you mean `root`?); known: root, leaf"]);
 }

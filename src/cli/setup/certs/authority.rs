@@ -80,7 +80,10 @@ impl Authority {
         let key = KeyPair::from_pem(&files::read(&key_path)?)
             .map_err(|_| bad(&key_path, "not a PEM private key (PKCS #8, -----BEGIN PRIVATE KEY-----)"))?;
         if occurrences(&certificate, key.public_key_raw()) == 0 {
-            return Err(bad(&key_path, &format!("not the key of {}", certificate_path.display())));
+            return Err(bad(
+                &key_path,
+                &format!("not the key of {}: use the two files of the same CA", certificate_path.display()),
+            ));
         }
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(&name);

@@ -27,8 +27,8 @@ pub enum IdentityError {
     #[error("an identity must not contain control or invisible characters")]
     Unseen,
     #[error(
-        "`anonymous` and `operator` are no names: rules mean callers without one by it, and the holder of the server's \
-         admin token"
+        "`anonymous` and `operator` are reserved: in rules, they stand for callers without an identity and for the \
+         holder of the server's admin token; choose another name"
     )]
     Reserved,
 }

@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SettingsError {
     #[error(
-        "parameter `min_capacity` is {min}, more than the capacity, {capacity}: no client would ever fit; lower it to the capacity"
+        "parameter `min_capacity` is {min}, more than the capacity, {capacity}, so no client would ever fit; lower it to at most the capacity"
     )]
     MinOverCapacity { min: Amount, capacity: Amount },
     #[error(
@@ -32,7 +32,7 @@ pub enum SettingsError {
     #[error("`{0}` is not for BUDGET; leave it out")]
     OfShares(&'static str),
     #[error(
-        "`lease_length` is {} s, but the shortest period of this budget has {period} s: a lease may last a quarter of it at most",
+        "`lease_length` is {} s, but the shortest period of this budget is {period} s: lower `lease_length` to at most a quarter of that",
         lease.0 / 1000
     )]
     LeaseOverPeriod { lease: Millis, period: u64 },
@@ -41,7 +41,8 @@ pub enum SettingsError {
     #[error(transparent)]
     Groups(#[from] GroupError),
     #[error(
-        "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}; the capacity, {capacity}, must lie between them"
+        "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}, but the capacity is {capacity}; \
+         change them so that it lies between them"
     )]
     Bounds { floor: Amount, ceiling: Amount, capacity: Amount },
 }

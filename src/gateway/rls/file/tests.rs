@@ -7,9 +7,9 @@ fn wrong(text: &str) -> String {
 #[test]
 fn errors_have_the_position_and_what_was_expected() {
     for (text, says) in [
-        ("", "f.yaml:1:1: no rules; a minimal file is domain: shop"),
-        ("descriptors: []", "f.yaml:1:1: the rules need a `domain`"),
-        ("domain: ''", "f.yaml:1:1: the rules need a `domain`"),
+        ("", "f.yaml:1:1: the file has no rules; a minimal one has `domain: shop`"),
+        ("descriptors: []", "f.yaml:1:1: `domain` is missing"),
+        ("domain: ''", "f.yaml:1:1: `domain` is missing"),
         ("domain: d\nextra: 1", "f.yaml:2:1: unknown key `extra`"),
         ("domain: d\ndescriptors: 1", "f.yaml:2:14: `descriptors` is `1`, expected a list of descriptors"),
         ("domain: d\ndescriptors: [{value: x}]", "f.yaml:2:15: a descriptor needs a `key`"),
@@ -87,9 +87,7 @@ fn a_directory_has_a_file_for_each_domain() {
     write("d.yaml", "nonsense: [");
     let error = load(&paths, false).expect_err("a duplicate domain and an invalid file").to_string();
     assert!(
-        error.contains("--rls-merge-domains")
-            && error.contains("c.yaml:1:9: ")
-            && error.contains("a.yml has the domain `a`, too"),
+        error.contains("--rls-merge-domains") && error.contains("c.yaml:1:9: ") && error.contains("a.yml has it, too"),
         "{error}"
     );
     assert!(error.contains("d.yaml:"), "{error}");

@@ -105,7 +105,7 @@ fn a_log_that_ends_before_the_high_water_mark_is_refused_and_unchanged() {
     for length in 0..whole.len() {
         cut(&used.segment(), length);
         let why = used.refused();
-        for part in ["everything up to entry 5 of term 1", "will join them as a new one", "--take-over"] {
+        for part in ["everything up to entry 5 of term 1", "joins them as a new peer", "--take-over"] {
             assert!(why.contains(part), "cut at {length}, `{part}` is not in: {why}");
         }
         assert_eq!(fs::read(used.segment()).expect("it is there").len(), length, "cut at {length}");
@@ -176,7 +176,7 @@ fn a_torn_write_leaves_the_older_slot_and_two_damaged_slots_are_refused() {
             bytes[1024 - 512 - slot + 3] ^= 0x20;
             fs::write(&path, &bytes).expect("it can be written");
             assert!(
-                read().expect_err("both slots are damaged").to_string().contains("both of its records"),
+                read().expect_err("both slots are damaged").to_string().contains("both records of the high-water mark"),
                 "byte {at}"
             );
         }

@@ -201,7 +201,7 @@ impl AdminService {
         if request.expected_version != 0 && request.expected_version != newest {
             let (expected, now) = (request.expected_version, newest);
             return Err(Status::aborted(format!(
-                "version {now} is in force, not {expected}: the configuration has changed meanwhile"
+                "version {now} is in force, not {expected}: the configuration has changed since you read it; repeat your change on version {now}"
             )));
         }
         let has_parent = self.node.parent().is_some();
@@ -271,10 +271,11 @@ impl AdminService {
         match plan::plan(&self.node, &request, is_shown).await {
             Ok(plan) => Ok(planned(plan)),
             Err(Unplanned::NotMaster(why)) => Err(not_master_status(&why)),
-            Err(Unplanned::HasParent(_)) => Err(self
-                .has_configurations()
-                .err()
-                .unwrap_or_else(|| Status::failed_precondition("the parent of this node sets the capacities"))),
+            Err(Unplanned::HasParent(_)) => Err(self.has_configurations().err().unwrap_or_else(|| {
+                Status::failed_precondition(
+                    "the parent of this node sets the capacities: plan the configuration at the root of the tree",
+                )
+            })),
         }
     }
 
@@ -418,7 +419,7 @@ impl Node for AdminService {
             self.master_lease()?;
         }
         let found = found.ok_or_else(|| match version {
-            0 => Status::not_found("no configuration yet: the first master applies it"),
+            0 => Status::not_found("no configuration yet: the first master applies it; try again in a moment"),
             _ => {
                 Status::not_found(format!("no version {version}: `leaseway config history` lists the stored versions"))
             }

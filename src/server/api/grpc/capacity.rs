@@ -328,9 +328,11 @@ pub(super) fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
         )),
         Answer::NeedsStorage => Some((
             Reason::NeedsStorage,
-            "this resource is a budget, and this node would forget with its process what was spent: start it with --data, and without --handover learning",
+            "this resource is a budget, and this server does not store what was spent: start it with --data, and without --handover learning",
         )),
-        Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
+        Answer::TooSoon => {
+            Some((Reason::TooSoon, "requested again too soon, although nothing has changed: the lease stays"))
+        }
         Answer::NotYet => Some((
             Reason::NotYet,
             "this node cannot decide yet: it has no lease from its parent, or a budget is between two periods; ask again in a second",

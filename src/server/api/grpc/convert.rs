@@ -216,8 +216,8 @@ fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, proble
     let mut answered = vec![false; count];
     keys[..most].iter().for_each(|(_, _, at)| answered[*at] = true);
     let turn = format!(
-        "resource: {count} entries, this server answers {most} at a time \
-         (--max-resources-per-request raises that); entries whose leases expire first are answered first"
+        "resource: {count} entries, but this server answers at most {most} at a time, those whose leases expire first; \
+         send the others again, or raise its --max-resources-per-request"
     );
     let mut answered = answered.into_iter();
     requests.retain(|(resource, _)| {
@@ -257,7 +257,9 @@ fn read_usage(usage: &wire::Usage, field: impl Fn(&str) -> String) -> Result<Usa
     }
     let request_cost = amount(usage.request_cost.unwrap_or_default(), || field("request_cost"))?;
     let interval = usage.interval_ms.map(|ms| {
-        let ms = u64::try_from(ms).map_err(|_| invalid(field("interval_ms"), format!("is {ms}, must not be negative")));
+        let ms = u64::try_from(ms).map_err(|_| {
+            invalid(field("interval_ms"), format!("is {ms}, expected milliseconds that are not negative"))
+        });
         ms.map(Millis)
     });
     Ok(Usage { recharging, request_cost, interval: interval.transpose()? })

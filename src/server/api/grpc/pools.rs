@@ -280,7 +280,9 @@ async fn complete<T: Send + 'static>(
 ) -> Result<T, Status> {
     let made = tokio::spawn(change).await;
     made.unwrap_or_else(|_| {
-        Err(Status::unavailable("this server is shutting down, or has failed; check what is in force"))
+        Err(Status::unavailable(
+            "this server is shutting down, or has failed; check what is in force before you try again",
+        ))
     })
 }
 

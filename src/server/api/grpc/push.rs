@@ -100,7 +100,9 @@ impl HintStream {
 
 fn ended(why: Ended) -> Status {
     match why {
-        Ended::Replaced => Status::aborted("replaced by another stream of the same id"),
+        Ended::Replaced => {
+            Status::aborted("replaced by another stream of the same id: if these are two clients, give each its own id")
+        }
         Ended::Dismissed => Status::unavailable("this server is no longer the master"),
     }
 }

@@ -162,7 +162,7 @@ impl RenewalConnection {
                     return Err(Status::unavailable("this server is shutting down"));
                 }
                 Some(Ended::Replaced) = ended => {
-                    return Err(Status::aborted("replaced by another stream of the same client"));
+                    return Err(Status::aborted("replaced by another stream of the same client: if these are two clients, give each its own id"));
                 }
                 // The next message is answered with the master, or with a restart.
                 message = self.requests.message() => return message,

@@ -81,7 +81,7 @@ impl FromRequestParts<Pages> for Writer {
     /// machine.
     async fn from_request_parts(parts: &mut Parts, pages: &Pages) -> Result<Writer, Response> {
         if parts.headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {
-            let why = "this request was sent by a page of another site";
+            let why = "this request was sent by a web page of another site: send it from the pages of this server, or without a browser";
             return Err(ApiError(StatusCode::FORBIDDEN, why.to_owned()).into_response());
         }
         let authorizer = pages.node.authorizer();

@@ -217,8 +217,8 @@ pub(crate) async fn certified(State(required): State<bool>, request: Request, ne
     if !required || is_known || PROBES.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    let why = "this page is for clients with a certificate of the CA that this server trusts (--tls-ca, \
-               --tls-client-auth); /healthz and /readyz are for all\n";
+    let why = "this page requires a client certificate of the CA that this server trusts (--tls-ca, --tls-client-auth); \
+               /healthz and /readyz do not\n";
     (StatusCode::UNAUTHORIZED, why).into_response()
 }
 

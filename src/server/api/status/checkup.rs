@@ -272,7 +272,9 @@ fn parent(node: &NodeObservation) -> Vec<Outcome> {
     let next = "check that the parent is up and reachable from this node; its leases remain valid until they expire";
     let Uplink { failures, answered_ms, last_error, .. } = uplink;
     match answered_ms {
-        _ if uplink.master.is_empty() => vec![warn(format!("no master of this node asks {at}"), next)],
+        _ if uplink.master.is_empty() => {
+            vec![warn(format!("this node has no master that asks the parent at {at}"), next)]
+        }
         None if *failures == 0 => vec![warn(format!("{at} has not been asked yet"), "check again in a few seconds")],
         None => vec![bad(format!("{at} has never answered: {last_error}"), next)],
         Some(ago) if *failures > 0 && *ago > PARENT_SILENT_MS => {
@@ -394,7 +396,7 @@ fn peers(node: &NodeObservation) -> Vec<Outcome> {
                     "add a third (`leaseway peers add`) to tolerate a failure",
                 ));
             }
-            format!("{up} of {all} take part")
+            format!("{up} of {all} peers are up")
         }
     };
     let is_listed = |server: &&ServerObservation| match &node.peers {
@@ -603,7 +605,7 @@ fn disks(node: &NodeObservation) -> Vec<Outcome> {
         }
         if let Some(took) = health.slowest_flush_ms.filter(|took| *took > MAX_FLUSH_MS) {
             let text = format!("the disk of {server} is slow: the slowest flush of the last minute took {took} ms");
-            found.push(warn(text, "find out what else uses the disk: answers that raise a promise wait for a flush"));
+            found.push(warn(text, "find out what else uses the disk: requests for more capacity wait for a flush"));
         }
     }
     let least = healths(node).filter_map(|(_, health)| health.free_bytes).min();

@@ -214,7 +214,7 @@ fn altered_tokens_and_tokens_of_other_issuers_are_refused() {
     assert!(matches!(verified(&issuer, &critical), Err(JwtError::Malformed(_))));
     let unknown = issuer.sign(&json!({ "alg": "EdDSA", "kid": "another" }), &claims());
     let error = verified(&issuer, &unknown).expect_err("no such key");
-    assert_eq!(error.to_string(), "no key in this server's --jwks fits EdDSA with the id `another`");
+    assert_eq!(error.to_string(), "the --jwks file of this server has no key for EdDSA with the id `another`");
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn pools() {
     for (parameters, expected) in [
         (
             "min_capacity: 11",
-            "2:20: parameter `min_capacity` is 11, more than the capacity, 10: no client would ever fit; lower it to the capacity",
+            "2:20: parameter `min_capacity` is 11, more than the capacity, 10, so no client would ever fit; lower it to at most the capacity",
         ),
         (
             "max_capacity: 9",

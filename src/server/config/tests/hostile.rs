@@ -45,7 +45,7 @@ fn aliases_are_shared_not_copied() {
 
 #[test]
 fn an_alias_cannot_contain_itself() {
-    assert_eq!(refused("resources: &a [*a]"), ["1:16: this alias refers to what it is part of"]);
+    assert_eq!(refused("resources: &a [*a]"), ["1:16: this alias refers to a value that contains it"]);
 }
 
 #[test]
@@ -87,9 +87,9 @@ fn merged_keys_count() {
 #[test]
 fn invalid_utf8_is_refused_with_its_position() {
     let error = parse_bytes("f", b"resources:\n- \xc3\xa4\xff").expect_err("not UTF-8");
-    assert_eq!(error.to_string(), "f:2:4: not UTF-8: save the file with that encoding");
+    assert_eq!(error.to_string(), "f:2:4: not UTF-8: save the file in UTF-8");
     let utf16 = parse_bytes("f", b"\xff\xfer\0e\0").expect_err("not UTF-8");
-    assert_eq!(utf16.to_string(), "f:1:1: not UTF-8: save the file with that encoding");
+    assert_eq!(utf16.to_string(), "f:1:1: not UTF-8: save the file in UTF-8");
 }
 
 /// Messages quote the file, which may contain terminal escapes and line breaks.

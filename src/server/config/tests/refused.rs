@@ -51,7 +51,7 @@ fn syntax_errors() {
             "resources: []\n---\nresources: []\n",
             "2:1: a second YAML document begins here: a configuration is one document, remove the `---`".into(),
         ),
-        ("resources: !!str a", "1:12: YAML tags (`!…`) are not supported: remove it".into()),
+        ("resources: !!str a", "1:12: YAML tags (`!…`) are not supported: remove the tag".into()),
     ] {
         assert_eq!(refused(text), [message], "{text}");
     }
@@ -291,7 +291,7 @@ fn groups() {
         ("{}", "6:5: `groups` needs `from`: the parts of a client id that name its groups"),
         ("[]", "6:5: `groups` is a list, expected a map with the keys from, rules"),
         ("from: '*'", "6:11: `from` is `\"*\"`: it has no level"),
-        ("from: '{a}{b}'", "there must be text such as `/` or `:` between two parts"),
+        ("from: '{a}{b}'", "write text such as `/` or `:` between two levels"),
         ("from: 5", "`from` is `5`: it has no level"),
         (&rules("5"), "7:12: `rules` is `5`, expected a list of `{group: …"),
         (&rules("[{weight: 2}]"), "a rule for groups needs a `group`"),
@@ -303,8 +303,11 @@ fn groups() {
         (&rules("[{group: a}, {group: a}]"), "duplicate `group` `a`: line 7 has it"),
         (&rules("[{group: a, minimum: 101}]"), "5:3: `groups` gives `a` a `minimum` of 101, more than the capacity"),
         (&rules("[{group: a, minimum: 5, maximum: 4}]"), "more than its `maximum`, 4"),
-        (&rules("[{group: a, lend: false}]"), "the rule has no `minimum`"),
-        (&rules("[{group: 'a*', minimum: 5, lend: false}]"), "the rule must name one group; it is a pattern"),
+        (&rules("[{group: a, lend: false}]"), "`groups` has `lend: false` for `a`, but no `minimum`"),
+        (
+            &rules("[{group: 'a*', minimum: 5, lend: false}]"),
+            "`groups` has `lend: false` for the pattern `a*`; name a single group",
+        ),
         (&rules("[{group: a/b/c}]"), "with 3 parts, but `from` has only 2"),
         (&rules("[{group: a, minimum: 60}, {group: b, minimum: 60}]"), "guarantees 120"),
     ] {

@@ -204,10 +204,13 @@ mod tests {
         assert_eq!(patterns(&format!("resources: [{template}]")), Ok(vec!["x/*".to_owned()]));
         for (text, says) in [
             ("resources: []".to_owned(), "rls/x:1:12: `resources` has no templates"),
-            (format!("resources: [{template}]\naccess: [{{who: '*', may: read, resources: '*'}}]"), "no `access`"),
+            (
+                format!("resources: [{template}]\naccess: [{{who: '*', may: read, resources: '*'}}]"),
+                "must not have `access`",
+            ),
             (
                 format!("resources: [{template}, {{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}]"),
-                "no template `*`",
+                "must not have the template `*`",
             ),
             ("access: [{who: '*', may: read, resources: '*'}]".to_owned(), "no `resources`"),
         ] {

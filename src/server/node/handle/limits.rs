@@ -34,12 +34,12 @@ pub(crate) enum LimitError {
     #[error("the capacities come from the parent ({0}): set limits at the root of the tree")]
     HasParent(String),
     #[error(
-        "this server has no data directory, so nothing keeps limits: start it with --data, or set the capacity in the configuration"
+        "this server has no data directory to keep limits in: start it with --data, or set the capacity in the configuration"
     )]
     NotKept,
     #[error("{0} limits at once, at most {MAX_TOGETHER} are allowed, with ids of 1 MiB in all: send them in parts")]
     TooMany(usize),
-    #[error("`{0}` is named twice")]
+    #[error("`{0}` appears twice: send each resource once")]
     Twice(Arc<str>),
     #[error(
         "the template of `{0}` divides nothing (NO_ALGORITHM), so a limit would have no effect: give the template another algorithm"

@@ -65,7 +65,8 @@ impl Declared {
                 Err(error) => tracing::error!(
                     %name,
                     version,
-                    "this version of Leaseway cannot read the stored declaration:\n{error}"
+                    "cannot read the stored declaration, so its earlier templates stay in force; if a newer version of \
+                     Leaseway wrote it, upgrade this server:\n{error}"
                 ),
             }
         }
@@ -119,7 +120,8 @@ impl NodeActor {
                 let version = newest.version;
                 tracing::error!(
                     version,
-                    "this version of Leaseway cannot read the stored configuration, the previous one stays in force:\n{error}"
+                    "cannot read the stored configuration, so the previous one stays in force; if a newer version of \
+                     Leaseway wrote it, upgrade this server:\n{error}"
                 );
                 self.reject(error.to_string());
             }

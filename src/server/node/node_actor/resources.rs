@@ -162,7 +162,7 @@ impl NodeActor {
         let settings = if has_parent { placeholder().into() } else { self.shared.settings_for(&id) };
         if settings.kind == AlgorithmKind::NoAlgorithm && self.shared.config().template_settings(&id).is_none() {
             metrics::resource_unmatched();
-            tracing::warn!(resource = %id, "no template matches: every request is granted");
+            tracing::warn!(resource = %id, "no template matches, so every request is granted: add a template to limit this resource");
         }
         let inherited = self.inherit(&id, given_until, master_lease.as_ref());
         let options = ResourceOptions {

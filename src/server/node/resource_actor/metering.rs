@@ -40,7 +40,7 @@ impl Metering {
         }
         if worth_logging(before.learning_excess, now.learning_excess) {
             let times = now.learning_excess;
-            tracing::warn!(resource = %id, times, "learning mode: claims exceed the capacity; each was granted as far as capacity was left");
+            tracing::warn!(resource = %id, times, "learning mode: the leases that clients report exceed the capacity; each was restored as far as capacity was left");
         }
         if worth_logging(before.unaccounted, now.unaccounted) {
             let times = now.unaccounted;
@@ -48,11 +48,11 @@ impl Metering {
         }
         if worth_logging(before.share_full, now.share_full) {
             let (times, holders) = (now.share_full, resource.holders());
-            tracing::warn!(resource = %id, times, holders, "an identity or address has used up its share of all holders: its new holders are refused");
+            tracing::warn!(resource = %id, times, holders, "an identity or address has used up its share of all clients: its new ones are refused; raise --max-clients or --address-share");
         }
         if worth_logging(before.full, now.full) {
             let (times, holders) = (now.full, resource.holders());
-            tracing::warn!(resource = %id, times, holders, "too many holders: new holders are refused");
+            tracing::warn!(resource = %id, times, holders, "too many clients: new ones are refused; raise --max-clients-per-resource or --max-clients");
         }
     }
 }

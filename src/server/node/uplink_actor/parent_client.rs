@@ -114,7 +114,7 @@ impl Asker for ParentClient {
             Outcome::Replied(Reply::Redirect(master)) => {
                 tracing::debug!(%server, ?master, "the parent redirects to another master");
                 if master.is_none() {
-                    self.failed(format!("{server}: is not the master and knows none"));
+                    self.failed(format!("{server}: not the master, and knows no master"));
                 }
                 (ParentOutcome::Redirected, Some(ParentReply::Redirected(master)))
             }
@@ -213,7 +213,7 @@ impl ParentClient {
     /// Another node has this node's name, so the parent refuses some resources. Logged once.
     fn name_taken(&mut self, error: String) {
         if self.context.status.read().and_then(|report| report.last_error).as_ref() != Some(&error) {
-            tracing::warn!(parent = %error, "another node uses this node's name: the parent refuses some resources");
+            tracing::warn!(parent = %error, "another node uses this node's name, so the parent refuses some resources: give each node its own --node");
             self.context.status.write(|report| report.last_error = Some(error));
         }
     }
@@ -231,7 +231,8 @@ impl ParentClient {
             metrics::parent_misunderstood();
             tracing::error!(
                 resource = %id, %complaint,
-                "cannot apply the parent's settings: each holder is granted its wants, up to this node's lease"
+                "cannot apply the parent's settings, so each holder is granted its wants, up to this node's lease: upgrade \
+                 this node if its parent is newer"
             );
         } else {
             tracing::warn!(resource = %id, %complaint, "ignoring invalid or unknown settings from the parent");

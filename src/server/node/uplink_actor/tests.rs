@@ -332,6 +332,6 @@ fn the_uplink_report_has_the_last_answer_and_failures() {
         fake.now_says(|says| says.redirect = Some(String::new()));
         fake.hint("r").await;
         let report = eventually("a failure is told", || node.uplink().filter(|report| report.failures > 0)).await;
-        assert!(report.last_error.expect("a failure").contains("knows none"));
+        assert!(report.last_error.expect("a failure").contains("knows no master"));
     });
 }

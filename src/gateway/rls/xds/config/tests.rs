@@ -66,8 +66,8 @@ fn errors_have_the_resource_the_path_and_what_was_expected() {
         ..descriptor("a", "", None)
     };
     for (config, says) in [
-        (config("r", "", Vec::new()), "resource `r`: domain: the rules need a `domain`"),
-        (config("", "", Vec::new()), "resources[0]: domain: the rules need a `domain`"),
+        (config("r", "", Vec::new()), "resource `r`: domain: `domain` is missing"),
+        (config("", "", Vec::new()), "resources[0]: domain: `domain` is missing"),
         (of(descriptor("", "x", None)), "resource `r`: descriptors[0]: a descriptor needs a `key`"),
         (of(below), "resource `r`: descriptors[0].descriptors[1]: a descriptor needs a `key`"),
         (
@@ -106,7 +106,7 @@ fn one_wrong_resource_rejects_all() {
     let error = load(&[good("one"), good("two")], false).expect_err("one domain in two resources");
     assert_eq!(
         error,
-        "resource `two`: domain: resource `one` has the domain `d`, too; define each domain in one place, or set --rls-merge-domains"
+        "resource `two`: domain: duplicate domain `d`: resource `one` has it, too; define each domain in one place, or set --rls-merge-domains"
     );
     let of_other_type = Any { type_url: "type.googleapis.com/x.Y".to_owned(), value: Vec::new() };
     let error = load(&[good("one"), of_other_type], false).expect_err("another type");

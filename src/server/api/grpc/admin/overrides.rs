@@ -263,7 +263,7 @@ fn check_rules(id: &str, change: &GroupChange, all: &Overrides, settings: &Setti
         }
         GroupError::NotWhole { field, amount, .. } => (field, format!("is {amount}, but `{id}` has whole units")),
         GroupError::TooDeep { parts, levels, .. } => {
-            ("group", format!("has {parts} parts, but the groups of `{id}` have only {levels}"))
+            ("group", format!("has {parts} parts, but the groups of `{id}` have only {levels} levels"))
         }
         GroupError::Oversubscribed { sum, capacity } => (
             "minimum",

@@ -220,7 +220,7 @@ fn invalid_reports_of_use_are_problems() {
     let usage = wire::Usage { request_cost: Some(f64::INFINITY), ..wire::Usage::default() };
     assert!(problem(read(with(usage)).expect("answered")).0.starts_with("resource[1].usage.request_cost: is inf"));
     let usage = wire::Usage { interval_ms: Some(-1), ..wire::Usage::default() };
-    let negative = "resource[1].usage.interval_ms: is -1, must not be negative";
+    let negative = "resource[1].usage.interval_ms: is -1, expected milliseconds that are not negative";
     assert_eq!(problem(read(with(usage)).expect("answered")).0, negative);
 }
 
