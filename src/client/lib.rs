@@ -70,7 +70,7 @@ pub use self::{
     handles::{
         balanced::Balanced,
         blocking,
-        budget::Budget,
+        budget::{Budget, BudgetReservation},
         client::{Builder, Client},
         gauge::{Gauge, Permit},
         layer,
