@@ -109,7 +109,7 @@ mod tests {
         let empty = BucketQuotaUsageEntry { key: 7, value: None };
         assert_eq!(super::read("d", 2, &empty.encode_to_vec()), Err(BadReport::NoBucket(2)));
         let garbled = super::read("d", 5, b"\x0a\xff").expect_err("truncated");
-        assert!(garbled.to_string().starts_with("bucket_quota_usages[5] is neither"), "{garbled}");
+        assert!(garbled.to_string().starts_with("bucket_quota_usages[5] cannot be decoded"), "{garbled}");
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn an_alias_cannot_contain_itself() {
 fn sizes_are_limited() {
     let keys: String = (0..101).map(|key| format!("k{key}: 1\n")).collect();
     for (text, message) in [
-        (" ".repeat(MAX_BYTES + 1), "1:1: larger than 4194304 bytes"),
+        (" ".repeat(MAX_BYTES + 1), "1:1: larger than 4194304 bytes, the maximum"),
         ("- \n".repeat(500_001), "500001:3: more than 500000 values in one configuration"),
         (keys, "101:1: more than 100 keys in one map"),
         (format!("{}: 1", "k".repeat(201)), "1:1: a key longer than 200 bytes"),

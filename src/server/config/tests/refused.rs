@@ -252,7 +252,7 @@ fn files_that_cannot_be_read() {
 
     std::fs::write(&path, vec![b' '; crate::config::MAX_BYTES + 1]).expect("written");
     let error = load(&path).expect_err("too large").to_string();
-    assert!(error.ends_with("bad.yaml:1:1: larger than 4194304 bytes"), "{error}");
+    assert!(error.ends_with("bad.yaml:1:1: larger than 4194304 bytes, the maximum"), "{error}");
 }
 
 #[test]
