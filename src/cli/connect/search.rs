@@ -237,6 +237,6 @@ mod tests {
             Attempted::<()>::Elsewhere(if at == "a" { "b".into() } else { "a".into() })
         });
         let error = error.await.expect_err("it is a cycle").to_string();
-        assert!(error.contains("followed 5 redirects"), "{error}");
+        assert!(error.contains("after 5 redirects"), "{error}");
     }
 }

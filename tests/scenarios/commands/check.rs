@@ -60,7 +60,7 @@ fn finds(servers: &str, code: i32, expected: &[(&str, &str)]) {
 fn check_reports_a_healthy_cluster_and_names_a_dead_peer() {
     let mut peers = Peers::start(3, fair(100.0), &[]);
     let first = peers.endpoints()[0].clone();
-    finds(&first, WELL, &[("ok peers", "3 of 3 take part"), ("ok clocks", "3 agree")]);
+    finds(&first, WELL, &[("ok peers", "3 of 3 peers are up"), ("ok clocks", "3 agree")]);
     assert_eq!(check(&first, &["--quiet"]).stdout, "");
     let all = peers.endpoints().join(",");
     let gone = peers.follower();
@@ -85,7 +85,7 @@ fn check_finds_a_slow_disk_and_its_peer() {
     let variables = [("LD_PRELOAD", library.as_str()), ("SLOW_DISK", slow.to_str().unwrap())];
     peers.run_within(other, &variables);
     let (at, name) = (peers.endpoints().join(","), ["a", "b", "c"][other]);
-    finds(&at, WELL, &[("ok peers", "3 of 3 take part")]);
+    finds(&at, WELL, &[("ok peers", "3 of 3 peers are up")]);
     // The delay outlasts the test.
     fs::write(&slow, "120000").unwrap();
     // A new lease needs a promise, so the peer must write.

@@ -127,7 +127,7 @@ fn several_limits_are_reserved_together_and_settled_by_limit() {
     let one = gateway.ask("POST", &settle.replace("_all", ""), &json!({ "used": 1 }));
     assert_eq!((one.status, one.problem().0), (409, "other_reservation".to_owned()), "{one:?}");
     let few = gateway.ask("POST", &settle, &json!({ "limits": [{ "used": 1 }] }));
-    assert!(few.problem().1.contains("is of 2 limits, but `limits` has 1"), "{few:?}");
+    assert!(few.problem().1.contains("covers 2 limits, but `limits` has 1"), "{few:?}");
     let settled = gateway.ask("POST", &settle, &json!({ "limits": [{ "used": 150 }, { "used": 1 }] }));
     assert_eq!(settled.status, 200, "{settled:?}");
     let big = json!({ "resource": "big", "reserved": 200, "used": 150, "debt": 0 });

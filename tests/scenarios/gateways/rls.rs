@@ -264,7 +264,7 @@ fn a_request_holds_an_estimate_and_its_real_cost_settles_it() {
     assert!(!asks(1, None).passes() && asks(0, Some("8")).passes(), "the debt is paid back");
     let wrong = RateLimitDescriptor { ..descriptor(&[("user", "ann"), ("leaseway.settle", "many")]) };
     let wrong = block_on(envoy.should_rate_limit(request("shop", &[wrong]))).expect_err("not a number");
-    assert!(wrong.message().contains("`descriptors[0].entries[1].value`: `leaseway.settle` needs"), "{wrong:?}");
+    assert!(wrong.message().contains("`descriptors[0].entries[1].value` of `leaseway.settle`: expected"), "{wrong:?}");
 }
 
 #[test]
