@@ -109,13 +109,17 @@ impl BudgetBook {
 
     /// The part of the allowance that is not spent. Zero after the end of the lease.
     fn uncommitted(&self, now: Millis) -> Sum {
-        if now < self.until { (Sum::from(self.allowance) - self.spent).max(Sum::ZERO) } else { Sum::ZERO }
+        if self.is_live(now) { (Sum::from(self.allowance) - self.spent).max(Sum::ZERO) } else { Sum::ZERO }
+    }
+
+    fn is_live(&self, now: Millis) -> bool {
+        now < self.until
     }
 
     /// Spends an amount if the allowance covers all of it.
     pub fn spend(&mut self, now: Millis, amount: Amount) -> bool {
-        let is_live = now < self.until && self.owed == Sum::ZERO;
-        let covered = is_live && Sum::from(amount) <= self.uncommitted(now);
+        let pays = self.is_live(now) && self.owed == Sum::ZERO;
+        let covered = pays && Sum::from(amount) <= self.uncommitted(now);
         if covered {
             self.spent += amount;
             self.refused = self.refused.filter(|(refused, _)| *refused > amount.get());
