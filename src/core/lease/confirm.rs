@@ -282,7 +282,7 @@ impl LeaseBook {
         let reported = stated.outstanding.unwrap_or_default();
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
-        let held = leases.held(now);
+        let (held, confirmed_before) = (leases.held(now), leases.last_confirmed());
         let learning = stated.learning && !planted::is(Fault::LearningConfirms);
         let confirmation = match &stated.has {
             Some(has) => leases.confirm(has, learning, |token| tokens.issued(token)),
@@ -309,8 +309,12 @@ impl LeaseBook {
             _ if planted::is(Fault::BelievesClients) => reported,
             // Earlier masters of the child node may have granted leases that this master does not know.
             (HolderKind::Node, _) => reported,
-            // Cumulative, so a smaller report is older.
-            (HolderKind::Client, _) if conditions.is_budget => leases.outstanding(now).max(reported.min(held)),
+            // A request that confirms a newer lease is newer than all reports so far. Of others the order is unknown.
+            (HolderKind::Client, _) if conditions.is_budget => {
+                let is_newer = trusted && leases.last_confirmed() > confirmed_before;
+                let before = if is_newer { Amount::ZERO } else { leases.outstanding(now) };
+                before.max(reported.min(held))
+            }
             // The client cannot tell what is in use, but it is at most what was held for it.
             (HolderKind::Client, Reuse::Prompt) if reported == Amount::MAX => held,
             // The new lease replaces the older ones, so only the reported amount counts.

@@ -181,7 +181,7 @@ impl Leases {
         self.outstanding
     }
 
-    /// A holder of a budget has spent this much. Reports are cumulative, so a smaller one is older.
+    /// A holder of a budget has spent at least this much.
     pub(crate) fn raise_spent(&mut self, spent: Amount, now: Millis, until: Millis) {
         let spent = spent.min(self.held(now)).max(self.outstanding(now));
         self.report_outstanding(spent, true, now, until);
@@ -190,6 +190,11 @@ impl Leases {
     /// Whether it reports that something is outstanding.
     pub(crate) fn reports_outstanding(&self) -> bool {
         self.outstanding > Amount::ZERO
+    }
+
+    /// The newest lease that the holder has confirmed or claimed by its token.
+    pub(crate) fn last_confirmed(&self) -> Option<Token> {
+        self.confirmed
     }
 
     /// Whether the holder has ever confirmed or claimed a lease by its token.

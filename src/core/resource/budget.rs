@@ -20,9 +20,13 @@
 //! | 6 | server → `a`: up to 18 | 18 | 35 | 65 |
 //! | 7 | `a` → server: has 18, spent 18 | 18 | 18 | 82 |
 //!
+//! A client that reserves an amount spends it in advance, and may take a part of it back. So a report may be smaller than
+//! the one before. It counts if it comes with the first confirmation of a lease, since then it is newer than all before.
+//! Otherwise only a larger one does.
+//!
 //! # Incarnations
-//! Reports are cumulative, so they belong to one *incarnation* of a holder: a process that restarts begins anew and has
-//! spent nothing. Each incarnation has a record of its own. A record whose holder is silent is *consumed*: all that it
+//! Reports are sums, so they belong to one *incarnation* of a holder: a process that restarts begins anew and has spent
+//! nothing. Each incarnation has a record of its own. A record whose holder is silent is *consumed*: all that it
 //! held joins the unclaimed leases of [`crate::lease::inherited`], which here mean "spent by holders that are gone". If
 //! the holder is alive after all, it is told to start over as another incarnation. A release consumes what its sender
 //! has spent, and frees the rest.
@@ -352,8 +356,8 @@ impl Resource {
         }
         let id = spender_id(release.kind, &release.id, spent.incarnation, release.instance);
         let Some(slot) = self.book.ledger().find(release.kind, &id) else { return };
-        let leases = &self.book.ledger().holder(slot).leases;
-        let (held, mut consumed) = (leases.held(now), leases.reported().max(spent.amount));
+        // A release is the last message of an incarnation.
+        let (held, mut consumed) = (self.book.ledger().holder(slot).leases.held(now), spent.amount);
         if planted::is(Fault::ReturnCountsTwice) {
             consumed = consumed.saturating_sub(held.saturating_sub(consumed));
         }

@@ -90,6 +90,31 @@ fn what_was_spent_beyond_a_smaller_allowance_counts() {
 }
 
 #[test]
+fn what_is_taken_back_is_free_once_a_newer_lease_is_confirmed() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Unending);
+    let mut a = spender("a", 1, 50.0);
+    desk.serve(&mut a);
+    a.spend(40.0, desk.now);
+    let delayed = Request::Ask(a.ask());
+    desk.serve(&mut a);
+    a.wants = 0.0;
+    desk.serve(&mut a);
+    // It used 10 of the 40.
+    a.spent = 10.0;
+    desk.serve(&mut a);
+    assert_eq!((a.allowance, desk.held()), (10.0, 40.0), "not confirmed yet");
+    assert_eq!(one(&mut desk.resource, now_at(desk.now), delayed), Answer::Stale);
+    desk.serve(&mut a);
+    assert_eq!((a.allowance, desk.held()), (10.0, 10.0));
+    // The order of two reports with the same lease is unknown: the larger one counts.
+    let mut earlier = a.clone();
+    desk.serve(&mut a);
+    earlier.spent = 8.0;
+    desk.serve(&mut earlier);
+    assert_eq!((earlier.allowance, desk.held()), (10.0, 10.0));
+}
+
+#[test]
 fn a_slice_is_at_most_a_share_of_what_is_left_but_covers_a_waiting_call() {
     let mut desk = Desk::new(1000.0, PeriodLength::Day);
     let mut a = spender("a", 1, 900.0);
