@@ -165,6 +165,12 @@ pub(crate) enum CliError {
         "the server at {address} knows no budget `{resource}`: either its template is not `kind: BUDGET`, or no client has asked for it in this period"
     )]
     NoBudget { resource: String, address: String },
+    #[error("`{resource}` is spent once, so no period ends its change: edit its capacity in the configuration instead")]
+    UnendingBudget { resource: String },
+    #[error(
+        "the master of `{resource}` has no admin address, or shows it only to callers that may read all resources: start it with --admin, or give a --token-file that may"
+    )]
+    NoAdminAddress { resource: String },
     /// What the client did hold was released.
     #[error(
         "`{client}` holds no lease on {resources}: it has sent no request, its lease has expired, or its id is different"

@@ -194,7 +194,7 @@ const FIXED: [(&str, &str, &str); 41] = [
     ("MAX_GROUP_SERIES", "1000", "1,000 groups with series in `/metrics`"),
     ("MAX_REPORTED_GROUPS", "100", "100 groups in a report of a resource"),
     ("MAX_OVERRIDES", "100", "100 overrides in force"),
-    ("MAX_OVERRIDE_MS", "7 * 86_400_000", "of 1 s to 7 days"),
+    ("MAX_OVERRIDE_MS", "32 * 86_400_000", "of 1 s to 32 days"),
     ("MAX_WHY_BYTES", "500", "a reason of 500 bytes"),
     ("MAX_RULES", "1000", "1,000 rules of access"),
     ("MAX_PATTERNS", "100", "lists of 100 patterns"),

@@ -42,10 +42,10 @@ pub(crate) struct Capacity {
     /// Weight of the group, 1 to 1000. It counts as this number of groups
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
     weight: Option<u32>,
-    /// Duration, such as 90s, 10m or 2h. At most 7 days
+    /// Duration, such as 90s, 10m or 2h. At most 32 days
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     length: Option<Duration>,
-    /// End, such as 2026-05-01T10:30:00Z. At most 7 days ahead
+    /// End, such as 2026-05-01T10:30:00Z. At most 32 days ahead
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     until: Option<SystemTime>,
     /// Reason for the override, shown in lists and the audit log; required

@@ -30,8 +30,8 @@ use crate::{
 
 /// Maximum number of overrides in force.
 const MAX_OVERRIDES: usize = 100;
-/// Seven days.
-const MAX_OVERRIDE_MS: u64 = 7 * 86_400_000;
+/// A month of 31 days and an hour more, because a change of a budget lasts until its period ends.
+const MAX_OVERRIDE_MS: u64 = 32 * 86_400_000;
 const MIN_OVERRIDE_MS: u64 = 1000;
 const MAX_WHY_BYTES: usize = 500;
 /// Maximum number of resources listed in an answer.
@@ -242,7 +242,7 @@ fn read_length(end: Option<End>, now: u64) -> Result<u64, Status> {
         return Ok(length);
     }
     let length = humantime::format_duration(std::time::Duration::from_millis(length / 1000 * 1000));
-    Err(expected("end", &format!("{length} from now"), "1 s to 7 days; for a permanent change, edit the configuration"))
+    Err(expected("end", &format!("{length} from now"), "1 s to 32 days; for a permanent change, edit the configuration"))
 }
 
 /// Checks the rules for groups of a resource with all overrides.
