@@ -66,7 +66,7 @@ pub(crate) struct Reset {
 const ADJUST_EXAMPLES: &str = "\
 Examples:
   leaseway budget adjust team-a/tokens +500000 --why \"launch day\"
-  leaseway budget adjust team-a/tokens -- -200000 --why \"moved to team b\"
+  leaseway budget adjust team-a/tokens -200000 --why \"moved to team b\"
 
 The change is an override of the amount. It ends with the period, and `leaseway capacity RESOURCE --clear` removes it.
 What was spent stays spent: if less than that is left, clients get nothing until the period ends.";

@@ -253,6 +253,10 @@ fn of_budgets(printed: &mut Printed, peers: &Peers) {
     };
     runtime().block_on(client.budget("tokens").unwrap().spend(10.0)).unwrap();
     assert_eq!(printed.ask(peers, "budget show", &["tokens"])["amount"], 1000.0);
+    let reset = printed.ask(peers, "budget reset", &["tokens", "--why", "a test"])["amount"].as_f64();
+    assert!(reset >= Some(1010.0), "{reset:?}");
+    let adjusted = printed.ask(peers, "budget adjust", &["tokens", "-200", "--why", "a test"])["amount"].as_f64();
+    assert_eq!(adjusted, reset.map(|reset| reset - 200.0));
     runtime().block_on(client.close());
 }
 
@@ -275,7 +279,7 @@ fn of_a_tree(printed: &mut Printed, root: &Peers) {
 fn of_maintenance(printed: &mut Printed, peers: &Peers) {
     let directory = tempfile::tempdir().unwrap();
     let place = |name: &str| directory.path().join(name).display().to_string();
-    assert_eq!(printed.operate(peers, "backup", &[&place("backup")])["overrides"], 0);
+    assert_eq!(printed.operate(peers, "backup", &[&place("backup")])["overrides"], 1, "of the budget");
     let restored = printed.run("restore", &[&place("backup"), "--data", &place("data")]);
     assert_eq!(restored["version"], 3, "{restored}");
     let bundle = printed.ask(peers, "debug bundle", &[&place("bundle.tar.gz")]);
