@@ -321,6 +321,9 @@ pub struct Budget {
     pub reserved: f64,
     #[prost(double, tag = "6")]
     pub left: f64,
+    /// With `pace`: what may be spent per second, so that the rest lasts until the period ends.
+    #[prost(double, optional, tag = "7")]
+    pub pace: ::core::option::Option<f64>,
 }
 /// The capacity that an operator has set for one resource, in place of the template's.
 #[derive(Clone, PartialEq, ::prost::Message)]

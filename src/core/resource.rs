@@ -27,7 +27,7 @@ use crate::{
     lease::{
         LeaseBook,
         inherited::{InheritedChange, WantsChange},
-        ledger::{NOT_WATCHED, Sums},
+        ledger::{Holder, NOT_WATCHED, Sums},
         promises::{Changes, Inherited},
         proposer::{PromiseReport, Proposal},
     },
@@ -35,7 +35,7 @@ use crate::{
     policy::settings::Settings,
     pool::{Cause, Pool, PoolEvent},
     resource::{
-        budget::{Budget, NEVER},
+        budget::{Budget, NEVER, holder_of_record},
         names::NameOwners,
         overrides::GroupOverrides,
         supply::{CapacityInputs, Source, SupplyState, summarized_claims},
@@ -222,17 +222,24 @@ impl Resource {
         for (slot, holder) in self.book.ledger().iter_from(0).filter(|(_, holder)| !holder.claims.is_empty()) {
             // The record that stands for inherited leases belongs to no group.
             if !self.book.ledger().is_inherited(slot) {
-                labels.extend(self.allocation.join(slot, holder.kind, &holder.id).map(|label| (slot, label)));
+                let id = self.id_of(holder);
+                labels.extend(self.allocation.join(slot, holder.kind, id).map(|label| (slot, label)));
             }
             self.allocation.insert(slot, &holder.claims);
         }
         self.book.set_labels(labels);
     }
 
+    /// The id of a holder. A record of a budget has the id of one incarnation.
+    fn id_of<'a>(&self, holder: &'a Holder) -> &'a str {
+        if self.budget.is_some() { holder_of_record(&holder.id) } else { &holder.id }
+    }
+
     /// Makes a holder that has no claims in the allocation a member of its group, if there are groups.
     fn join_group(&mut self, slot: u32) {
         let holder = self.book.ledger().holder(slot);
-        if let Some(label) = self.allocation.join(slot, holder.kind, &holder.id) {
+        let id = self.id_of(holder);
+        if let Some(label) = self.allocation.join(slot, holder.kind, id) {
             self.book.set_label(slot, label);
         }
     }

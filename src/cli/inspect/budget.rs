@@ -55,7 +55,9 @@ pub(crate) struct Adjust {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  leaseway budget reset team-a/tokens --why \"the tests of last night are not billed\"")]
+#[command(
+    after_help = "Example:\n  leaseway budget reset team-a/tokens --why \"the tests of last night are not billed\""
+)]
 pub(crate) struct Reset {
     /// Resource id of the budget
     resource: String,
@@ -129,7 +131,9 @@ impl Operator {
     /// Overrides the amount until a second before the period ends, when no lease is given.
     async fn set(&self, id: &str, amount: impl Fn(&FoundBudget) -> f64) -> Outcome {
         let found = find(&self.target, id).await?;
-        let Some(end) = found.budget.period_end else { return Err(CliError::UnendingBudget { resource: id.to_owned() }) };
+        let Some(end) = found.budget.period_end else {
+            return Err(CliError::UnendingBudget { resource: id.to_owned() });
+        };
         if found.admin_address.is_empty() {
             return Err(CliError::NoAdminAddress { resource: id.to_owned() });
         }
@@ -179,8 +183,9 @@ fn in_words(resource: &Resource, budget: &Budget) -> String {
         Some(end) => format!("{} to {}", utc(budget.period_start), utc(end)),
         None => "none: the amount is spent once".to_owned(),
     };
+    let pace = budget.pace.map_or_else(String::new, |pace| format!("\npace       {}/s", readable(pace)));
     format!(
-        "budget     {}\namount     {}\nperiod     {period}\nspent      {}\n  of it by holders that are gone, or lost: {}\nreserved   {} by {} live {}\nleft       {}",
+        "budget     {}\namount     {}\nperiod     {period}\nspent      {}\n  of it by holders that are gone, or lost: {}\nreserved   {} by {} live {}\nleft       {}{pace}",
         escaped(&resource.resource_id),
         readable(amount),
         of(budget.spent),
@@ -196,6 +201,6 @@ fn as_json(resource: &Resource, budget: &Budget) -> Value {
     json!({
         "resource": resource.resource_id, "amount": resource.capacity, "period_start": budget.period_start,
         "period_end": budget.period_end, "spent": budget.spent, "gone": budget.gone, "reserved": budget.reserved,
-        "left": budget.left, "holders": resource.holders,
+        "left": budget.left, "pace": budget.pace, "holders": resource.holders,
     })
 }

@@ -155,10 +155,10 @@ impl Groups {
     /// `None` if these settings have no groups. `has_parent`: the node reports groups to a parent, which divides between
     /// them. `nodes`: the claims of child nodes, which then join their groups.
     pub(crate) fn new(settings: &Settings, has_parent: bool, nodes: NodeClaims) -> Option<Box<Groups>> {
-        let groups = Arc::clone(settings.groups.as_ref().filter(|_| settings.kind.is_indexed())?);
+        let groups = Arc::clone(settings.groups.as_ref().filter(|_| settings.divides_by().is_indexed())?);
         let among_clients = Settings { groups: None, ..settings.clone() };
         let priority = if has_parent { Priority::Strict } else { Priority::Ignore };
-        let clients = rules_of_groups(&groups, has_parent);
+        let clients = rules_of_groups(&groups, has_parent || settings.is_budget());
         let among_groups = Settings { priority, reserve: 0.0, clients, ..among_clients.clone() };
         let mut new = Groups {
             groups,
@@ -191,7 +191,8 @@ impl Groups {
     pub(crate) fn fit(&self, settings: &Settings) -> bool {
         let (ours, theirs) = (&self.among_clients, settings.groups.as_ref());
         theirs.is_some_and(|theirs| theirs.from == self.groups.from && theirs.kept().eq(self.groups.kept()))
-            && (settings.kind, settings.priority, settings.reserve) == (ours.kind, ours.priority, ours.reserve)
+            && (settings.divides_by(), settings.priority, settings.reserve)
+                == (ours.divides_by(), ours.priority, ours.reserve)
             && (settings.whole_units, &settings.clients) == (ours.whole_units, &ours.clients)
     }
 
@@ -206,7 +207,7 @@ impl Groups {
             return;
         }
         self.groups = Arc::clone(groups);
-        self.among_groups.clients = rules_of_groups(groups, self.below.is_some());
+        self.among_groups.clients = rules_of_groups(groups, self.below.is_some() || self.among_clients.is_budget());
         // From the root down: the path of a group begins with that of its parent.
         let of_paths = self.by_path.values().copied();
         let downwards: Vec<u32> = (ROOT..=self.unknown()).chain(of_paths).collect();
@@ -679,8 +680,8 @@ impl Groups {
 }
 
 /// The rules of groups as the client rules of the divisions among groups.
-fn rules_of_groups(groups: &GroupSettings, has_parent: bool) -> ClientRules {
-    if has_parent { groups.weights() } else { groups.limits() }
+fn rules_of_groups(groups: &GroupSettings, weights_only: bool) -> ClientRules {
+    if weights_only { groups.weights() } else { groups.limits() }
 }
 
 /// The members of a group among which units are dealt.

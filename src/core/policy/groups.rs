@@ -105,8 +105,14 @@ pub enum GroupPatternError {
 /// Why groups are invalid in combination with the other settings.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GroupError {
-    #[error("`groups` is for FAIR_SHARE and PROPORTIONAL_SHARE, but the algorithm here is {0}; leave it out")]
+    #[error(
+        "`groups` is for FAIR_SHARE, PROPORTIONAL_SHARE and BUDGET with `pace: true`, but the algorithm here is {0}; leave it out"
+    )]
     NotShared(&'static str),
+    #[error(
+        "`groups` gives `{0}` a `minimum` or `maximum`, but groups of a BUDGET have only a `weight`; leave the others out"
+    )]
+    OfShares(Arc<str>),
     #[error("`groups` gives `{group}` a `minimum` of {minimum}, more than {what}, {most}; lower the `minimum`")]
     TooMuch { group: Arc<str>, minimum: Amount, what: &'static str, most: Amount },
     #[error("`groups` gives `{group}` a `{field}` of {amount}, but `whole_units` is true; use a whole number")]
@@ -238,6 +244,13 @@ impl GroupSettings {
         let minimums = self.rules.iter().filter(first_level).map(|rule| rule.limits.min);
         let sum = minimums.fold(Amount::ZERO, Amount::saturating_add);
         if sum > capacity { Err(GroupError::Oversubscribed { sum, capacity }) } else { Ok(()) }
+    }
+
+    /// Validates the rules for a budget, whose groups have weights only.
+    pub(crate) fn check_weights(&self) -> Result<(), GroupError> {
+        let has_amounts = |rule: &&GroupRule| rule.limits.min > Amount::ZERO || rule.limits.max.is_some();
+        let limited = self.rules.iter().find(has_amounts).map(|rule| Arc::clone(&rule.limits.pattern));
+        limited.map_or(Ok(()), |group| Err(GroupError::OfShares(group)))
     }
 
     fn check_rule(&self, rule: &GroupRule, capacity: Amount, whole_units: bool) -> Result<(), GroupError> {

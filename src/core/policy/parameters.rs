@@ -281,7 +281,7 @@ const POOL_PARAMETERS: [Parameter<PoolSettings>; 20] = [
 ];
 
 /// The parameters of BUDGET.
-const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 3] = [
+const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 4] = [
     Parameter {
         name: "period",
         expected: PeriodLength::EXPECTED,
@@ -299,6 +299,13 @@ const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 3] = [
         "a fraction of more than 0, at most 1, of what is left that one client may get in advance",
         slice_share,
         |value| number(value, 0.0..=1.0).filter(|share| *share > 0.0),
+        text
+    ),
+    parameter!(
+        "pace",
+        "`true` (spread evenly over the period and divided fairly) or `false` (first come, first served)",
+        pace,
+        parsed,
         text
     ),
 ];

@@ -142,6 +142,16 @@ impl Settings {
         self.kind.divides() && !self.shadow
     }
 
+    /// The algorithm that divides between holders. Of a budget with a pace, it divides what may be spent now.
+    pub(crate) fn divides_by(&self) -> AlgorithmKind {
+        if self.is_paced() { AlgorithmKind::FairShare } else { self.kind }
+    }
+
+    /// Whether it is a budget that is spread over its period.
+    pub fn is_paced(&self) -> bool {
+        self.is_budget() && self.budget.pace
+    }
+
     pub fn is_budget(&self) -> bool {
         self.kind == AlgorithmKind::Budget
     }
@@ -161,7 +171,12 @@ impl Settings {
     /// wire.
     pub fn of_child(&self) -> Settings {
         let decayed = Millis::from_secs((self.refresh.0 as f64 * self.decay_factor / 1000.0) as u64);
-        Settings { refresh: decayed.max(Self::MIN_REFRESH).min(self.refresh), ..self.clone() }
+        let mut settings = Settings { refresh: decayed.max(Self::MIN_REFRESH).min(self.refresh), ..self.clone() };
+        if settings.is_paced() {
+            // The root spreads the amount and knows all groups.
+            (settings.budget.pace, settings.groups) = (false, None);
+        }
+        settings
     }
 
     pub fn learning_length(&self) -> Millis {

@@ -24,6 +24,10 @@
 //! the one before. It counts if it comes with the first confirmation of a lease, since then it is newer than all before.
 //! Otherwise only a larger one does.
 //!
+//! # Pace
+//! Usually a budget is served first come, first served. With `pace` it is spread over its period: what may be out grows
+//! by what is left, divided by the time that is left, and the allocation divides it between holders by their wants.
+//!
 //! # Incarnations
 //! Reports are sums, so they belong to one *incarnation* of a holder: a process that restarts begins anew and has spent
 //! nothing. Each incarnation has a record of its own. A record whose holder is silent is *consumed*: all that it
@@ -47,6 +51,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
+    allocation::KnownTerms,
     planted::{self, Fault},
     policy::period::Span,
     resource::{Answer, Ask, BudgetLease, Lease, NodeInstance, Release, Resource, Spent},
@@ -67,6 +72,10 @@ const VISITS_PER_TICK: usize = 4096;
 const NODE_FACTOR: f64 = 4.0;
 /// The smallest slice, if so much is left and wanted.
 const UNIT: Amount = Amount::ONE;
+/// With `pace`: what was not spent at once stays available for this many refresh intervals.
+const PACED_INTERVALS: f64 = 2.0;
+/// With `pace`: the time constant of averages, in refresh intervals.
+const AVERAGED_INTERVALS: f64 = 8.0;
 
 #[derive(Debug, Default)]
 pub(super) struct Budget {
@@ -78,8 +87,31 @@ pub(super) struct Budget {
     is_outdated: bool,
     /// The smallest useful slices of holders, by slot.
     needs: HashMap<u32, Amount>,
+    /// Present with `pace` after the first round.
+    pace: Option<Pace>,
+    /// With `pace`: what each holder may get beyond its allowance, by slot.
+    credits: HashMap<u32, Credit>,
     /// When silent clients are looked for next, and the slot to start from.
     next_search: (Millis, usize),
+}
+
+/// How much of a budget that is spread over its period may be out.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    at: Millis,
+    /// The amount that holders may have together.
+    total: f64,
+    /// Per second: it would spend what is left evenly until the period ends.
+    rate: f64,
+    /// What was allowed and not used, in refresh intervals. An average, so that it does not matter who asks first.
+    unused: f64,
+}
+
+/// The part of the pace that a holder has not used. Negative after a call that needed more.
+#[derive(Debug, Clone, Copy)]
+struct Credit {
+    at: Millis,
+    amount: f64,
 }
 
 /// The state of a budget for reports.
@@ -95,6 +127,8 @@ pub struct BudgetReport {
     pub reserved: Amount,
     /// Neither spent nor reserved.
     pub left: Amount,
+    /// With `pace`: what may be spent per second.
+    pub pace: Option<f64>,
 }
 
 impl Budget {
@@ -160,7 +194,7 @@ impl Resource {
         let length = i128::from(span.seconds()) * 1000;
         let horizon = (start + length + length / 4).clamp(0, i128::from(NEVER.0));
         budget.horizon = u64::try_from(horizon).map_or(NEVER, Millis);
-        budget.is_outdated = false;
+        (budget.is_outdated, budget.pace) = (false, None);
         match before {
             Some(before) if before.start == span.start => {}
             Some(_) => self.drop_records(),
@@ -208,6 +242,7 @@ impl Resource {
         self.forget(slot, &holder.claims, holder.watch);
         if let Some(budget) = &mut self.budget {
             budget.needs.remove(&slot);
+            budget.credits.remove(&slot);
         }
     }
 
@@ -322,6 +357,56 @@ impl Resource {
         }
     }
 
+    /// Makes the allocation divide what the pace allows in a refresh interval, and more if less was used before.
+    pub(super) fn step_pace(&mut self, now: Now) {
+        let Some(budget) = self.budget.as_mut().filter(|_| self.settings.is_paced()) else { return };
+        let Some(period) = budget.period else { return };
+        let interval = self.settings.refresh.0 as f64 / 1000.0;
+        let held = self.book.ledger().sums().held.get();
+        let left = (self.settings.capacity.get() - held).max(0.0);
+        let rate = left / period.end.saturating_sub(now.unix).max(1) as f64;
+        let of_interval = rate * interval;
+        let most = held + of_interval * PACED_INTERVALS;
+        let grown = |pace: Pace| pace.total + rate * now.at.since(pace.at).0 as f64 / 1000.0;
+        let total = budget.pace.map_or(most, |pace| grown(pace).min(most));
+        let elapsed = budget.pace.map_or(0.0, |pace| now.at.since(pace.at).0 as f64 / 1000.0);
+        let weight = 1.0 - (-elapsed / interval / AVERAGED_INTERVALS).exp();
+        let recent = ((total - held) / of_interval.max(f64::MIN_POSITIVE)).clamp(0.0, PACED_INTERVALS);
+        let before = budget.pace.map_or(0.0, |pace| pace.unused);
+        let unused = before + (recent - before) * weight;
+        budget.pace = Some(Pace { at: now.at, total, rate, unused });
+        self.allocation.set_capacity(Amount::clamped(of_interval * (1.0 + unused)));
+    }
+
+    /// With `pace`: adds the fair share of the time since the last request to the credit of a holder. So nobody gains by
+    /// asking more often, or before others.
+    pub(super) fn add_credit(&mut self, slot: u32, now: Millis, known: &mut KnownTerms) {
+        if self.budget.is_none() || !self.settings.is_paced() {
+            return;
+        }
+        let share = self.divided(slot, self.book.ledger().holder(slot), known).get();
+        let interval = self.settings.refresh.0 as f64;
+        let Some(budget) = &mut self.budget else { return };
+        let credit = budget.credits.entry(slot).or_insert(Credit { at: now, amount: share });
+        let grown = credit.amount + share * now.since(credit.at).0 as f64 / interval;
+        *credit = Credit { at: now, amount: grown.min(share * PACED_INTERVALS) };
+    }
+
+    /// Takes what a new allowance adds from the credit of its holder.
+    pub(super) fn use_credit(&mut self, slot: u32, allowance: Amount) {
+        let before = self.allowance(slot);
+        let credit = self.budget.as_mut().and_then(|budget| budget.credits.get_mut(&slot));
+        if let Some(credit) = credit {
+            credit.amount -= allowance.get() - before.get();
+        }
+    }
+
+    /// The newest allowance of a holder.
+    fn allowance(&self, slot: u32) -> Amount {
+        let leases = &self.book.ledger().holder(slot).leases;
+        leases.current(Millis::default()).max(leases.claimed())
+    }
+
     /// The due of a holder: what it has spent, and a slice in advance.
     pub(super) fn budget_due(&self, slot: u32) -> Amount {
         let Some(budget) = &self.budget else { return Amount::ZERO };
@@ -333,6 +418,9 @@ impl Resource {
         }
         let mut left = (Sum::from(self.settings.capacity) - self.book.ledger().sums().held).max(Sum::ZERO);
         left += Sum::from(holder.held()) - Sum::from(spent);
+        if let Some(pace) = budget.pace.filter(|_| self.settings.is_paced()) {
+            return self.paced_due(slot, pace, left.get());
+        }
         let share = match holder.kind {
             HolderKind::Client => self.settings.budget.slice_share,
             HolderKind::Node => (self.settings.budget.slice_share * NODE_FACTOR).min(1.0),
@@ -345,6 +433,29 @@ impl Resource {
         let slice = if whole >= need { whole } else { slice };
         let mut due = Sum::from(spent);
         due += slice;
+        due.floor()
+    }
+
+    /// With `pace`: a holder keeps the part of its slice that it wants, and may use its credit. A call that needs more
+    /// than that gets it as soon as there is any credit, and the holder is in debt. `left`: what nobody has spent, and no
+    /// other holder has.
+    fn paced_due(&self, slot: u32, pace: Pace, left: f64) -> Amount {
+        let Some(budget) = &self.budget else { return Amount::ZERO };
+        let holder = self.book.ledger().holder(slot);
+        let spent = holder.leases.reported();
+        let unspent = self.allowance(slot).saturating_sub(spent).get();
+        let wants = self.allocation.ruled_wants(&holder.claims).get();
+        let need = budget.needs.get(&slot).copied().unwrap_or(UNIT).max(UNIT).get();
+        let lacks = (wants - unspent).max(0.0);
+        // Credits follow the pace, so only calls that need more can exceed it by much.
+        let overdraft = pace.rate * self.settings.refresh.0 as f64 / 1000.0;
+        let is_allowed = pace.total + overdraft > self.book.ledger().sums().held.get();
+        let credit = budget.credits.get(&slot).map_or(0.0, |credit| credit.amount);
+        let more = if is_allowed && credit > 0.0 { credit.max(need - unspent).min(lacks) } else { 0.0 };
+        let slice = (unspent.min(wants) + more).min(left);
+        let slice = if slice.floor() >= need { slice.floor() } else { slice };
+        let mut due = Sum::from(spent);
+        due += Amount::clamped(slice);
         due.floor()
     }
 
@@ -422,7 +533,8 @@ impl Resource {
         spent += gone;
         let reserved = (held - spent).max(Sum::ZERO).ceil();
         let left = (Sum::from(self.settings.capacity) - held).floor();
-        Some(BudgetReport { period, spent: spent.ceil(), gone, reserved, left })
+        let pace = self.budget.as_ref()?.pace.filter(|_| self.settings.is_paced()).map(|pace| pace.rate);
+        Some(BudgetReport { period, spent: spent.ceil(), gone, reserved, left, pace })
     }
 }
 

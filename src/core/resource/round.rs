@@ -173,6 +173,10 @@ impl Resource {
             self.raise_unclaimed(Amount::ZERO);
         }
         self.deal_units(now.at);
+        self.step_pace(now);
+        for pending in &scratch.pending {
+            self.add_credit(pending.slot, now.at, &mut scratch.terms);
+        }
         self.balance_pool(now.at, 1 + scratch.pending.len());
         let free = self.find_participants(scratch, now.at);
         if let Some(pool) = self.pool.as_deref().filter(|_| self.is_bounded()) {
@@ -297,7 +301,7 @@ impl Resource {
     }
 
     /// The sum of the dues of a holder's claims. `known` caches the terms of bands.
-    fn divided(&self, slot: u32, holder: &Holder, known: &mut KnownTerms) -> Amount {
+    pub(super) fn divided(&self, slot: u32, holder: &Holder, known: &mut KnownTerms) -> Amount {
         let divided =
             self.allocation.divided(slot, &holder.claims, holder.understands_terms(), || holder.wants(), known);
         divided.saturating_add(self.headroom(holder))
@@ -331,6 +335,7 @@ impl Resource {
         let priority = self.book.ledger().holder(slot).claims.first().map_or(0, |claim| claim.priority);
         let counts = self.budget_horizon().map(|horizon| (NEVER, horizon));
         let lease = NewLease { capacity, length, expiry_time, claimed: pending.entitled.claimed, counts };
+        self.use_credit(slot, capacity);
         let token = self.book.grant(slot, now.at, lease, self.reuse(kind));
         let will_show = pending.entitled.claimed > Amount::ZERO && self.book.outlasts_inherited(expiry_time, now);
         let refresh = self.shorten_interval(refresh, slot, will_show, now.at);

@@ -18,6 +18,7 @@ use crate::{
     types::{Amount, Epoch, HolderKind, Millis, Now, Sum},
 };
 
+mod pace;
 mod rules;
 mod utilization;
 
@@ -190,6 +191,7 @@ impl World {
         let period = if seed % 5 == 4 { PeriodLength::Unending } else { PeriodLength::Seconds(100) };
         let mut settings = settings(300.0, period);
         settings.budget.slice_share = [0.05, 0.3, 1.0][seed as usize % 3];
+        settings.budget.pace = seed % 4 == 1 && period != PeriodLength::Unending;
         let peers = Peers::new();
         let mut world = World {
             rng: Rng::new(seed),

@@ -10,11 +10,13 @@ pub struct BudgetSettings {
     pub periods: Periods,
     /// The most that one holder gets in advance, as a fraction of what is left. A holder that crashes loses no more.
     pub slice_share: f64,
+    /// Whether the amount is spread evenly over the period and divided fairly, instead of first come, first served.
+    pub pace: bool,
 }
 
 impl Default for BudgetSettings {
     fn default() -> BudgetSettings {
-        BudgetSettings { periods: Periods::default(), slice_share: BudgetSettings::DEFAULT_SLICE_SHARE }
+        BudgetSettings { periods: Periods::default(), slice_share: BudgetSettings::DEFAULT_SLICE_SHARE, pace: false }
     }
 }
 

@@ -36,6 +36,10 @@ pub enum SettingsError {
         lease.0 / 1000
     )]
     LeaseOverPeriod { lease: Millis, period: u64 },
+    #[error(
+        "`pace` is true, but `period` is `none`: an amount that is spent once has no end to be spread to; set a `period`"
+    )]
+    PaceWithoutEnd,
     #[error(transparent)]
     Clients(#[from] ClientRuleError),
     #[error(transparent)]
@@ -60,8 +64,11 @@ impl Settings {
         }
         self.check_clients()?;
         if let Some(groups) = &self.groups {
-            if !self.kind.is_indexed() {
+            if !self.divides_by().is_indexed() {
                 return Err(GroupError::NotShared(self.kind.name()).into());
+            }
+            if self.is_budget() {
+                groups.check_weights()?;
             }
             groups.check(capacity, self.whole_units)?;
         }
@@ -101,6 +108,7 @@ impl Settings {
             Some(period) if self.lease.0 > period * 250 => {
                 Err(SettingsError::LeaseOverPeriod { lease: self.lease, period })
             }
+            None if self.budget.pace => Err(SettingsError::PaceWithoutEnd),
             _ => Ok(()),
         }
     }

@@ -171,6 +171,7 @@ fn budget(budget: &BudgetReport) -> wire::Budget {
         gone: budget.gone.get(),
         reserved: budget.reserved.get(),
         left: budget.left.get(),
+        pace: budget.pace,
     }
 }
 

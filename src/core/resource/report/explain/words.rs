@@ -107,13 +107,18 @@ impl Explanation {
                     PoolStanding::Revoking => format!("it loses its place in the pool{why}"),
                 }
             }
-            DueRule::Budget(budget) => format!(
-                "what it has spent, and a slice of what is left: of the amount {} are spent, {} reserved for live \
-                 holders and {} left",
-                amount(budget.spent),
-                amount(budget.reserved),
-                amount(budget.left)
-            ),
+            DueRule::Budget(budget) => {
+                let slice = match budget.pace {
+                    Some(pace) => format!("its share of the pace, {}/s", readable(pace)),
+                    None => "a slice of what is left".to_owned(),
+                };
+                let parts = [budget.spent, budget.reserved, budget.left].map(amount);
+                let [spent, reserved, left] = parts;
+                format!(
+                    "what it has spent, and {slice}: of the amount {spent} are spent, {reserved} reserved for live \
+                     holders and {left} left"
+                )
+            }
             DueRule::Groups(1) => "its part of one group of clients".to_owned(),
             DueRule::Groups(groups) => format!("the sum of its parts of {groups} groups of clients"),
             DueRule::LoanEnded => "the lease from the parent has ended and was not renewed".to_owned(),

@@ -242,7 +242,11 @@ fn read_length(end: Option<End>, now: u64) -> Result<u64, Status> {
         return Ok(length);
     }
     let length = humantime::format_duration(std::time::Duration::from_millis(length / 1000 * 1000));
-    Err(expected("end", &format!("{length} from now"), "1 s to 32 days; for a permanent change, edit the configuration"))
+    Err(expected(
+        "end",
+        &format!("{length} from now"),
+        "1 s to 32 days; for a permanent change, edit the configuration",
+    ))
 }
 
 /// Checks the rules for groups of a resource with all overrides.
