@@ -9,8 +9,8 @@ import { Resource } from "./resource.js";
  * one client share the lease and the book.
  *
  * All clients together never spend more than the amount in a period. A client gets allowances in advance, so spending
- * needs no request most of the time. What was spent cannot be returned. After the expiry of the lease nothing is spent, in
- * any mode.
+ * needs no request most of the time. After the expiry of the lease nothing is spent, in any mode. What was spent cannot be
+ * returned; for work whose cost is known only at its end, reserve an amount and settle it.
  */
 export class Budget extends Resource {
   /**
@@ -18,7 +18,8 @@ export class Budget extends Resource {
    * a larger allowance in the background.
    */
   trySpend(amount: number): boolean {
-    return !this.closed && this.spender.trySpend(checkAmount(amount));
+    const checked = checkAmount(amount);
+    return !this.closed && this.spender.trySpend(checked) !== undefined;
   }
 
   /**
@@ -29,6 +30,39 @@ export class Budget extends Resource {
     const { spender } = this;
     if (this.closed) throw new ClosedError();
     await spender.spend(checkAmount(amount), options);
+  }
+
+  /** Waits until the allowance covers an amount, like `spend`, for work whose cost is known only at its end. */
+  async reserve(amount: number, options?: WaitOptions): Promise<BudgetReservation> {
+    const { spender } = this;
+    const checked = checkAmount(amount);
+    const era = await this.holdWhile(
+      () => spender.spend(checked, options),
+      (spentIn) => spender.settle(checked, 0, spentIn),
+    );
+    return this.reservation(checked, era);
+  }
+
+  /** Reserves an amount if the allowance covers it now and no caller waits, else returns `undefined`. */
+  tryReserve(amount: number): BudgetReservation | undefined {
+    const checked = checkAmount(amount);
+    const era = this.closed ? undefined : this.spender.trySpend(checked);
+    if (era === undefined) return undefined;
+    this.driver.hold(this.opened);
+    return this.reservation(checked, era);
+  }
+
+  /**
+   * Spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it before
+   * any caller can spend, also those of a later period.
+   */
+  charge(amount: number): void {
+    this.spender.charge(checkAmount(amount));
+  }
+
+  /** What was charged and is not covered by an allowance yet. Closing the last handle drops it. */
+  get owed(): number {
+    return this.spender.owed;
   }
 
   /** What may be spent now, without asking. */
@@ -48,10 +82,58 @@ export class Budget extends Resource {
     return { start: new Date(Number(period.start) * 1000), end: new Date(Number(period.end) * 1000) };
   }
 
+  private reservation(amount: number, era: number): BudgetReservation {
+    const { driver, opened, spender } = this;
+    return new BudgetReservation(amount, (used) => {
+      spender.settle(amount, used, era);
+      // The last reservation of a closed budget releases its lease.
+      driver.letGo(opened);
+    });
+  }
+
   private get spender(): Spender {
     const { limiter } = this.opened;
     if (limiter.kind !== "budget") throw new TypeError(`resource \`${this.id}\` is not a budget`);
     return limiter.spender;
+  }
+}
+
+/**
+ * An amount of a budget for work whose cost is known only at its end. All of it is spent unless it is settled. Until then it
+ * keeps its budget open.
+ */
+export class BudgetReservation {
+  private end: ((used: number) => void) | undefined;
+
+  /** @internal */
+  constructor(
+    /** The amount reserved. */
+    readonly reserved: number,
+    end: (used: number) => void,
+  ) {
+    this.end = end;
+  }
+
+  /**
+   * Settles for `used`. Takes back what is left of the reservation, unless its period has ended. Usage beyond the
+   * reservation is charged, see `Budget.charge`. Only the first call counts.
+   */
+  settle(used: number): void {
+    const { end } = this;
+    if (end === undefined) return;
+    checkAmount(used);
+    this.end = undefined;
+    end(used);
+  }
+
+  /** Settles for everything that was reserved, unless it was settled already. */
+  [Symbol.dispose](): void {
+    this.settle(this.reserved);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.settle(this.reserved);
+    return Promise.resolve();
   }
 }
 

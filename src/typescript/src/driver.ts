@@ -258,7 +258,7 @@ export class Driver {
   closeHandle(resource: OpenResource): void {
     resource.handles -= 1;
     if (resource.handles > 0 || !this.isOpen(resource)) return;
-    resource.limiter.semaphore.refuseWaiters();
+    resource.refuseWaiters();
     this.closeUnused(resource);
   }
 

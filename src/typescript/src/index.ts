@@ -17,7 +17,7 @@
 
 export { Balanced } from "./balanced.js";
 export { Balancer, type BalancerOptions, Pick } from "./balancer.js";
-export { Budget } from "./budget.js";
+export { Budget, BudgetReservation } from "./budget.js";
 export {
   Client,
   type ClientOptions,

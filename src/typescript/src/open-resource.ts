@@ -229,6 +229,12 @@ export class OpenResource {
     return this.limiter.kind === "budget" && this.limiter.spender.take(lease);
   }
 
+  /** Waiting callers get `ClosedError`. */
+  refuseWaiters(): void {
+    if (this.limiter.kind === "budget") this.limiter.spender.refuseWaiters();
+    this.limiter.semaphore.refuseWaiters();
+  }
+
   /** Closes the limiter. */
   close(): void {
     if (this.limiter.kind === "budget") this.limiter.spender.close();

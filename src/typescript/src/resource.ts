@@ -122,13 +122,13 @@ export abstract class Resource {
    *
    * @internal
    */
-  protected async holdWhile(take: () => Promise<void>, giveBack: () => void): Promise<void> {
+  protected async holdWhile<T>(take: () => Promise<T>, giveBack: (taken: T) => void): Promise<T> {
     if (this.closed) throw new ClosedError();
     this.driver.hold(this.opened);
     try {
-      await take();
-      if (this.driver.isOpen(this.opened)) return;
-      giveBack();
+      const taken = await take();
+      if (this.driver.isOpen(this.opened)) return taken;
+      giveBack(taken);
       throw new ClosedError();
     } catch (error) {
       this.driver.letGo(this.opened);

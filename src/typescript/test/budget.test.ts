@@ -1,7 +1,7 @@
 /** Budgets: the book and its queue in virtual time, the messages, and a client with a server. */
 
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 
 import { Client, ClosedError, OpenError, TimeoutError } from "../src/index.js";
 import { BudgetBook } from "../src/limiter/budget-book.js";
@@ -27,32 +27,87 @@ describe("the book of a budget", () => {
   it("never exceeds the allowance", () => {
     const book = new BudgetBook(0, 1n);
     assert.ok(!book.spend(0, 1), "no lease yet");
-    book.take(allowance(1n, 10), two);
+    book.take(0, allowance(1n, 10), two);
     const spent = [7, 4, 3, 0.0001, 0].map((amount) => book.spend(0, amount));
     assert.deepEqual(spent, [true, false, true, false, true]);
-    book.take(allowance(2n, 12), two);
+    book.take(0, allowance(2n, 12), two);
     assert.deepEqual([book.left(END - 1), book.left(END), book.spend(END, 1)], [2, 0, false]);
-    book.take(allowance(3n, 5), two);
+    book.take(0, allowance(3n, 5), two);
     assert.deepEqual([book.left(0), book.spent, book.spend(0, 1)], [0, 10, false], "it has spent more");
   });
 
   it("begins with nothing spent in another period and as another incarnation", () => {
     const book = new BudgetBook(0, 1n);
-    book.take(allowance(1n, 10), two);
+    book.take(0, allowance(1n, 10), two);
     assert.ok(book.spend(0, 7));
-    book.take(allowance(2n, 4, 2_000n), two);
+    book.take(0, allowance(2n, 4, 2_000n), two);
     const report = { spent: 0, period: 2_000n, incarnation: 1n, need: 0, token: 2n, isShort: false };
     assert.deepEqual(book.wants(0).spent, report);
     assert.ok(!book.spend(0, 5) && book.spend(0, 3));
-    assert.ok(!book.take(allowance(2n, 4, 2_000n), two) && book.left(0) === 1, "the same lease changes nothing");
-    assert.ok(book.take(allowance(3n, 0, 2_000n, true), two), "it asks at once");
+    assert.ok(!book.take(0, allowance(2n, 4, 2_000n), two) && book.left(0) === 1, "the same lease changes nothing");
+    assert.ok(book.take(0, allowance(3n, 0, 2_000n, true), two), "it asks at once");
     assert.deepEqual(book.wants(0).spent, { ...report, incarnation: 2n, token: undefined });
     assert.ok(!book.spend(0, 1));
   });
 
+  it("takes an amount back where it was spent", () => {
+    const book = new BudgetBook(0, 1n);
+    book.take(0, allowance(1n, 10), two);
+    assert.ok(book.spend(0, 7));
+    let { era } = book;
+    book.settle(0, 7, 2, era);
+    assert.deepEqual([book.spent, book.left(0)], [2, 8]);
+    book.settle(2 * END, 1, 0, era);
+    assert.deepEqual([book.spent, book.left(2 * END)], [1, 0], "the lease has ended");
+    book.take(0, allowance(2n, 4, 2_000n), two);
+    book.spend(0, 1);
+    book.settle(0, 1, 0, era);
+    assert.equal(book.spent, 1, "another period");
+    era = book.era;
+    book.take(0, allowance(3n, 0, 2_000n, true), two);
+    book.take(0, allowance(4n, 4, 2_000n), two);
+    book.spend(0, 1);
+    book.settle(0, 1, 0, era);
+    assert.equal(book.spent, 1, "another incarnation");
+    book.take(0, allowance(5n, 4, 1_000n), two);
+    book.take(0, allowance(6n, 4, 2_000n), two);
+    book.settle(0, 1, 0, era);
+    assert.equal(book.spent, 0, "the period is set back");
+  });
+
+  it("pays what is owed before anything is spent", () => {
+    const book = new BudgetBook(0, 1n);
+    book.charge(0, 3);
+    const { amount, spent } = book.wants(0);
+    assert.deepEqual([book.owed, amount, spent.spent, spent.isShort], [3, 3, 0, true]);
+    book.take(0, allowance(1n, 2), two);
+    assert.deepEqual([book.owed, book.spent, book.left(0)], [1, 2, 0]);
+    book.take(0, allowance(2n, 10), two);
+    assert.deepEqual([book.owed, book.spent, book.left(0)], [0, 3, 7]);
+    assert.ok(book.spend(0, 6));
+    const { era } = book;
+    book.settle(0, 1, 5, era);
+    assert.ok(book.owed === 3 && !book.spend(0, 0), "even if nothing is spent");
+    book.settle(0, 5, 0, era);
+    assert.deepEqual([book.owed, book.left(0)], [0, 2], "what comes back pays");
+    book.charge(END, 1);
+    assert.deepEqual([book.owed, book.spent], [1, 8], "the lease has ended");
+    book.take(0, allowance(3n, 4, 2_000n), two);
+    assert.deepEqual([book.owed, book.spent], [0, 1], "paid from the next period");
+  });
+
+  it("measures no rate of spending when more is taken back than spent", () => {
+    const book = new BudgetBook(0, 1n);
+    book.take(0, allowance(1n, 1e15), two);
+    assert.ok(book.spend(0, 1e15 - 0.125));
+    book.wants(1_000);
+    book.settle(1_000, 1e15 - 0.125, 0.001, book.era);
+    assert.equal(book.wants(2_000).amount, 0);
+  });
+
   it("adds small amounts up exactly", () => {
     const book = new BudgetBook(0, 1n);
-    book.take(allowance(1n, 1), two);
+    book.take(0, allowance(1n, 1), two);
     let spent = 0;
     while (book.spend(0, 0.0001)) spent += 1;
     assert.ok(spent === 9_999 || spent === 10_000, `${spent}`);
@@ -67,7 +122,7 @@ describe("the book of a budget", () => {
     book.refuse(0, 30);
     book.refuse(1_000, 5);
     assert.deepEqual([book.wants(1_000).amount, book.wants(1_000).spent.need], [30, 30]);
-    book.take(allowance(1n, 1e6), two);
+    book.take(0, allowance(1n, 1e6), two);
     assert.ok(!book.isShort(1_000), "it is covered");
     assert.ok(book.spend(1_000, 30));
     assert.equal(book.wants(1_000).spent.need, 0);
@@ -88,11 +143,36 @@ describe("callers that spend a budget", () => {
     const spends = [10, 1].map((amount) => spender.spend(amount).then(() => served.push(amount)));
     assert.deepEqual([spender.wants(0).amount, spender.wants(0).spent.need], [11, 10]);
     spender.take(allowance(1n, 9));
-    assert.ok(!spender.trySpend(1), "others wait");
+    assert.equal(spender.trySpend(1), undefined, "others wait");
     spender.take(allowance(2n, 10));
     spender.take(allowance(3n, 11));
     await Promise.all(spends);
     assert.deepEqual([served, spender.spent, spender.left, waiting], [[10, 1], 11, 0, [true, false]]);
+  });
+
+  it("are served from what is taken back, once nothing is owed", async () => {
+    let asked = 0;
+    const spender = new Spender(new VirtualTime(), { pressure: () => (asked += 1) });
+    spender.take(allowance(1n, 10));
+    const era = await spender.spend(8);
+    assert.equal(asked, 0);
+    spender.charge(4);
+    assert.deepEqual([spender.owed, spender.left, asked], [2, 0, 1]);
+    const waiting = spender.spend(3);
+    spender.settle(4, 1, era);
+    assert.deepEqual([spender.owed, spender.spent, spender.hasWaiting], [0, 9, true]);
+    spender.settle(4, 1, era);
+    assert.equal(await waiting, era);
+    assert.equal(spender.spent, 9);
+  });
+
+  it("learn in which period they have spent, even if it ends before they run", async () => {
+    const spender = new Spender(new VirtualTime());
+    const waiting = spender.spend(3);
+    spender.take(allowance(1n, 10));
+    spender.take(allowance(2n, 10, 2_000n));
+    spender.settle(3, 0, await waiting);
+    assert.deepEqual([spender.spent, spender.left], [0, 10], "it was spent in the period before");
   });
 
   it("have spent nothing when their wait ends", async () => {
@@ -103,8 +183,8 @@ describe("callers that spend a budget", () => {
     const waits = [spender.spend(6, { signal: abort.signal }), spender.spend(7, { timeoutMs: 100 })];
     const last = spender.spend(5);
     abort.abort(new Error("enough"));
-    await assert.rejects(waits[0] as Promise<void>, /enough/);
-    const late = assert.rejects(waits[1] as Promise<void>, TimeoutError);
+    await assert.rejects(waits[0] as Promise<number>, /enough/);
+    const late = assert.rejects(waits[1] as Promise<number>, TimeoutError);
     await time.advance(100);
     await late;
     await last;
@@ -157,14 +237,20 @@ describe("the messages of a budget", () => {
   });
 });
 
+/** A server of budgets. */
+async function treasury(test: TestContext): Promise<Fake> {
+  const server = await Fake.start(test);
+  server.answer = (request) => {
+    const { response, problem } = server.grant(request);
+    const budget = { periodStart: 3_600n, periodEnd: 7_200n };
+    return { response: response.map((one) => ({ ...one, budget })), problem };
+  };
+  return server;
+}
+
 describe("a client of a budget", () => {
   it("spends its allowance and no more", async (test) => {
-    const server = await Fake.start(test);
-    server.answer = (request) => {
-      const { response, problem } = server.grant(request);
-      const budget = { periodStart: 3_600n, periodEnd: 7_200n };
-      return { response: response.map((one) => ({ ...one, budget })), problem };
-    };
+    const server = await treasury(test);
     const client = new Client(server.address);
     const tokens = client.budget("tokens");
     assert.ok(!tokens.trySpend(1) && tokens.period === undefined, "no lease yet");
@@ -180,6 +266,83 @@ describe("a client of a budget", () => {
     await assert.rejects(tokens.spend(0), ClosedError);
     await eventually(() => server.released.length === 1, "a release");
     await client.close();
+  });
+
+  it("settles reservations once, and owes what they exceed the allowance by", async (test) => {
+    const server = await treasury(test);
+    const client = new Client(server.address);
+    const tokens = client.budget("tokens");
+    const reservation = await tokens.reserve(7, { timeoutMs: 20_000 });
+    assert.deepEqual([reservation.reserved, tokens.spent], [7, 7]);
+    assert.equal(tokens.tryReserve(4), undefined);
+    const small = tokens.tryReserve(3);
+    assert.ok(small !== undefined);
+    for (const bad of [-1, Number.NaN, 1e16]) assert.throws(() => reservation.settle(bad), RangeError);
+    reservation.settle(2.5);
+    reservation.settle(0);
+    assert.deepEqual([tokens.spent, tokens.left], [5.5, 4.5]);
+    small[Symbol.dispose]();
+    small.settle(0);
+    assert.equal(tokens.spent, 5.5, "it was spent in full");
+    for (const bad of [-1, Number.NaN, 1e16]) assert.throws(() => tokens.charge(bad), RangeError);
+    tokens.charge(1);
+    (await tokens.reserve(1)).settle(5);
+    assert.deepEqual([tokens.spent, tokens.owed, tokens.left], [10, 1.5, 0]);
+    assert.ok(!tokens.trySpend(0) && tokens.tryReserve(0) === undefined);
+    server.capacity = 20;
+    const waiting = tokens.reserve(2, { timeoutMs: 20_000 });
+    assert.equal((await waiting).reserved, 2);
+    assert.deepEqual([tokens.spent, tokens.owed], [13.5, 0]);
+    await client.close();
+  });
+
+  it("keeps a budget open while reservations are not settled", async (test) => {
+    const server = await treasury(test);
+    const client = new Client(server.address);
+    const tokens = client.budget("tokens");
+    const reservation = await tokens.reserve(7, { timeoutMs: 20_000 });
+    const small = tokens.tryReserve(1);
+    const waiting = assert.rejects(tokens.reserve(7), ClosedError);
+    await assert.rejects(tokens.reserve(7, { timeoutMs: 20 }), TimeoutError);
+    tokens.close();
+    await waiting;
+    assert.equal(tokens.tryReserve(1), undefined);
+    await assert.rejects(tokens.reserve(1), ClosedError);
+    const spent = () => {
+      const again = client.budget("tokens");
+      try {
+        return again.spent;
+      } finally {
+        again.close();
+      }
+    };
+    assert.equal(spent(), 8);
+    reservation.settle(2);
+    assert.equal(spent(), 3);
+    assert.equal(server.released.length, 0);
+    small?.settle(0);
+    await eventually(() => server.released.length === 1, "a release");
+    await client.close();
+  });
+
+  it("settles and owes with a server, and spends no more than the budget", { skip }, async (test) => {
+    const budget = template({ kind: "BUDGET", lease: 10 });
+    const server = await Server.start([`${budget}    parameters: {period: none}\n`]);
+    test.after(() => server.kill());
+    const [first, second] = [new Client(server.address), new Client(server.address)];
+    const [tokens, others] = [first.budget("tokens"), second.budget("tokens")];
+    const reservation = await tokens.reserve(60, { timeoutMs: 20_000 });
+    await assert.rejects(others.spend(50, { timeoutMs: 1_500 }), TimeoutError);
+    reservation.settle(20.5);
+    tokens.charge(29.5);
+    assert.deepEqual([tokens.spent, tokens.owed], [50, 0], "charged to what was taken back");
+    tokens.charge(20);
+    assert.ok(tokens.owed > 0 && tokens.left === 0, `${tokens.owed}`);
+    await eventually(() => tokens.owed === 0, "the next allowance pays");
+    assert.equal(tokens.spent, 70);
+    await others.spend(30, { timeoutMs: 20_000 });
+    for (const client of [tokens, others]) await assert.rejects(client.reserve(1, { timeoutMs: 1_500 }), TimeoutError);
+    await Promise.all([first.close(), second.close()]);
   });
 
   it("spends a budget of a server, and no more", { skip }, async () => {

@@ -36,11 +36,19 @@ function ceil(units: bigint): number {
   return near / UNITS;
 }
 
+function min(a: bigint, b: bigint): bigint {
+  return a < b ? a : b;
+}
+
 /**
  * The book of a budget: what one incarnation of a client has spent, and how far its allowance goes.
  *
  * The lease of a budget is a cumulative allowance for the period. The book adds up exactly what its incarnation has spent.
  * It never spends beyond the allowance, after the end of the lease, or in another period. Times are in milliseconds.
+ *
+ * What is charged after it was used is *owed* as far as the allowance does not cover it. The next allowances pay it before
+ * anything else is spent. What was spent in advance can be taken back as long as the report that it was spent can be taken
+ * back: in the same period, by the same incarnation.
  */
 export class BudgetBook {
   /** The current period; absent before the first lease. */
@@ -52,6 +60,13 @@ export class BudgetBook {
   /** The end of the lease. */
   private until = 0;
   private sum = 0n;
+  /**
+   * The number of times that the book began with nothing spent, with another period or as another incarnation. An amount
+   * can be taken back only in the era in which it was spent.
+   */
+  era = 0;
+  /** Charged, but not covered by an allowance yet. */
+  private debt = 0n;
   /** What callers wait for: in total, and the first of them. */
   private waiting = 0;
   private first = 0;
@@ -78,11 +93,12 @@ export class BudgetBook {
    * Takes the newest lease of the session, if it is not known yet. `fresh` makes the next incarnation, for a client that is
    * told to start over. Returns whether the client should ask again at once.
    */
-  take({ budget, token, capacity, end, refresh }: Lease, fresh: () => bigint): boolean {
+  take(now: number, { budget, token, capacity, end, refresh }: Lease, fresh: () => bigint): boolean {
     if (budget === undefined || token === undefined || token === this.seen) return false;
     if (budget.startsOver || this.period?.start !== budget.start) {
       this.sum = 0n;
       this.sampled = 0n;
+      this.era += 1;
     }
     this.seen = token;
     this.period = budget;
@@ -97,16 +113,51 @@ export class BudgetBook {
     this.token = token;
     this.allowance = unitsOf(Math.min(capacity, MAX_AMOUNT));
     this.until = end;
+    this.pay(now);
     return false;
+  }
+
+  /** Pays what is owed, as far as the allowance covers it. */
+  private pay(now: number): void {
+    const paid = min(this.debt, this.unspent(now));
+    this.debt -= paid;
+    this.sum += paid;
+  }
+
+  /** The part of the allowance that is not spent. Zero after the end of the lease. */
+  private unspent(now: number): bigint {
+    return now < this.until && this.allowance > this.sum ? this.allowance - this.sum : 0n;
   }
 
   /** Spends an amount, from 0 to `MAX_AMOUNT`, if the allowance covers all of it. */
   spend(now: number, amount: number): boolean {
     const after = this.sum + unitsOf(amount);
-    if (now >= this.until || after > this.allowance) return false;
+    if (now >= this.until || this.debt > 0n || after > this.allowance) return false;
     this.sum = after;
     if (amount >= this.refused) this.refused = 0;
     return true;
+  }
+
+  /**
+   * Of an amount that was spent in advance in an era, `used` was used. Takes back the rest, unless the era has ended; what
+   * exceeds the amount is charged.
+   */
+  settle(now: number, reserved: number, used: number, era: number): void {
+    const excess = unitsOf(used) - unitsOf(reserved);
+    if (excess >= 0n) this.debt += excess;
+    else if (era === this.era) this.sum += excess;
+    this.pay(now);
+  }
+
+  /** Spends an amount that was used already. What the allowance does not cover is owed. */
+  charge(now: number, amount: number): void {
+    this.debt += unitsOf(amount);
+    this.pay(now);
+  }
+
+  /** What was charged and is not covered by an allowance yet. */
+  get owed(): number {
+    return ceil(this.debt);
   }
 
   /** Notes an amount that was refused to a caller that does not wait, so that it is asked for. */
@@ -121,7 +172,7 @@ export class BudgetBook {
 
   /** What may be spent now, without asking. */
   left(now: number): number {
-    return now < this.until && this.allowance > this.sum ? floor(this.allowance - this.sum) : 0;
+    return this.debt > 0n ? 0 : floor(this.unspent(now));
   }
 
   /** What this incarnation has spent in the current period. */
@@ -135,10 +186,12 @@ export class BudgetBook {
     this.first = first;
   }
 
-  /** Whether callers wait, or less is left than was refused or than half of what was last wanted. */
+  /** Whether callers wait, something is owed, or less is left than was refused or than half of what was last wanted. */
   isShort(now: number): boolean {
     const left = this.left(now);
-    return this.waiting > 0 || left < this.refusedLately(now) || (this.rate > 0 && left < this.wanted / 2);
+    return (
+      this.waiting > 0 || this.debt > 0n || left < this.refusedLately(now) || (this.rate > 0 && left < this.wanted / 2)
+    );
   }
 
   /** Nothing can be spent from now on. */
@@ -146,18 +199,20 @@ export class BudgetBook {
     this.until = 0;
   }
 
-  /** The demand: what is spent in two refresh intervals, what callers wait for, and what was refused. */
+  /** The demand: what is spent in two refresh intervals, what callers wait for, what was refused, and what is owed. */
   wants(now: number): { amount: number; spent: BudgetUse } {
+    this.pay(now);
     const elapsed = (now - this.sampledAt) / 1000;
     if (elapsed * 1000 >= MIN_SAMPLE_MS) {
-      const recent = ceil(this.sum - this.sampled) / elapsed;
+      // Negative if more was taken back than spent.
+      const recent = Number(this.sum - this.sampled) / UNITS / elapsed;
       this.rate += (recent - this.rate) * (1 - Math.exp(-elapsed / RATE_SECONDS));
       if (this.rate < 1e-6) this.rate = 0;
       this.sampledAt = now;
       this.sampled = this.sum;
     }
     const refused = this.refusedLately(now);
-    const wanted = Math.ceil((this.rate * this.refreshMs) / 500 + this.waiting + refused);
+    const wanted = Math.ceil((this.rate * this.refreshMs) / 500 + this.waiting + refused + this.owed);
     this.wanted = Math.min(wanted, MAX_AMOUNT);
     const spent: BudgetUse = {
       spent: this.spent,

@@ -8,7 +8,7 @@ import { type SemaphoreEvents, type Time, type WaitOptions, watchWait } from "./
 /** A caller that waits for an allowance. */
 interface Waiter {
   readonly amount: number;
-  readonly resolve: () => void;
+  readonly resolve: (era: number) => void;
   readonly reject: (reason: unknown) => void;
   /** Removes the listener of the signal and the timer. */
   cleanUp: (() => void) | undefined;
@@ -34,26 +34,26 @@ export class Spender {
     this.book = new BudgetBook(time.now(), newIncarnation());
   }
 
-  /** Spends an amount if the allowance covers it now and no caller waits. */
-  trySpend(amount: number): boolean {
-    if (this.closed || this.hasWaiting) return false;
+  /** Spends an amount if the allowance covers it now and no caller waits. Returns the era in which it was spent. */
+  trySpend(amount: number): number | undefined {
+    if (this.closed || this.hasWaiting) return undefined;
     const now = this.time.now();
     const isSpent = this.book.spend(now, amount);
     if (!isSpent) this.book.refuse(now, amount);
     if (!isSpent || this.book.isShort(now)) this.events.pressure?.();
-    return isSpent;
+    return isSpent ? this.book.era : undefined;
   }
 
-  /** Waits until the allowance covers an amount, and spends it. */
-  async spend(amount: number, options: WaitOptions = {}): Promise<void> {
+  /** Waits until the allowance covers an amount, and spends it. Returns the era in which it was spent. */
+  async spend(amount: number, options: WaitOptions = {}): Promise<number> {
     if (this.closed) throw new ClosedError();
     options.signal?.throwIfAborted();
     const now = this.time.now();
     if (!this.hasWaiting && this.book.spend(now, amount)) {
       if (this.book.isShort(now)) this.events.pressure?.();
-      return;
+      return this.book.era;
     }
-    await new Promise<void>((resolve, reject) => {
+    return await new Promise<number>((resolve, reject) => {
       const waiter: Waiter = { amount, resolve, reject, cleanUp: undefined };
       waiter.cleanUp = watchWait(this.time, options, (reason) => this.leave(waiter, reason));
       this.waiters.push(waiter);
@@ -84,16 +84,34 @@ export class Spender {
     for (let [next] = this.waiters; next !== undefined && this.book.spend(now, next.amount); [next] = this.waiters) {
       this.waiters.shift();
       this.dequeued(next);
-      next.resolve();
+      next.resolve(this.book.era);
     }
     this.book.setWaiting(this.waiting, this.waiters[0]?.amount ?? 0);
     if (this.book.isShort(now)) this.events.pressure?.();
   }
 
+  /** Of an amount that was spent in advance in an era, `used` was used. */
+  settle(reserved: number, used: number, era: number): void {
+    this.book.settle(this.time.now(), reserved, used, era);
+    this.serve();
+  }
+
+  /** Spends an amount that was used already. */
+  charge(amount: number): void {
+    const now = this.time.now();
+    this.book.charge(now, amount);
+    if (this.book.isShort(now)) this.events.pressure?.();
+  }
+
+  /** What was charged and is not covered by an allowance yet. */
+  get owed(): number {
+    return this.book.owed;
+  }
+
   /** Takes the newest lease. Returns whether the client should ask again at once. */
   take(lease: Lease): boolean {
     if (this.closed) return false;
-    const asks = this.book.take(lease, newIncarnation);
+    const asks = this.book.take(this.time.now(), lease, newIncarnation);
     if (this.hasWaiting) this.serve();
     return asks;
   }
@@ -126,6 +144,11 @@ export class Spender {
   close(): void {
     this.closed = true;
     this.book.close();
+    this.refuseWaiters();
+  }
+
+  /** Waiting callers get `ClosedError`. */
+  refuseWaiters(): void {
     const waiters = this.waiters.splice(0);
     if (waiters.length > 0) this.events.waiting?.(false);
     for (const waiter of waiters) {
