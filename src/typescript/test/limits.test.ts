@@ -10,6 +10,7 @@ import { PermitCount } from "../src/limiter/count.js";
 import { Joint } from "../src/limiter/joint.js";
 import { Semaphore } from "../src/limiter/semaphore.js";
 import { Fake } from "./fake.js";
+import { random } from "./random.js";
 import { VirtualTime } from "./virtual-time.js";
 
 type Limit = { kind: "rate"; semaphore: Semaphore<Bucket> } | { kind: "gauge"; semaphore: Semaphore<PermitCount> };
@@ -166,17 +167,6 @@ function outcome(refused: ReturnType<Joint["tryAcquire"]>): unknown {
 function rounded(result: unknown): unknown {
   if (!Array.isArray(result) || typeof result[2] !== "number") return result;
   return [result[0], result[1], Math.round(result[2] * 1e3) / 1e3];
-}
-
-/** Random numbers (mulberry32). */
-function random(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
 }
 
 describe("a hundred callers of two rates and two gauges", () => {
