@@ -1,7 +1,8 @@
 import { ClosedError } from "./errors.js";
-import { MAX_AMOUNT } from "./limiter/budget-book.js";
+import { checkAmount } from "./limiter/budget-book.js";
 import type { WaitOptions } from "./limiter/semaphore.js";
 import type { Spender } from "./limiter/spender.js";
+import { Cost } from "./limits.js";
 import { Resource } from "./resource.js";
 
 /**
@@ -50,6 +51,11 @@ export class Budget extends Resource {
     if (era === undefined) return undefined;
     this.driver.hold(this.opened);
     return this.reservation(checked, era);
+  }
+
+  /** An amount of this budget, for `Client.limits`. */
+  of(amount: number): Cost {
+    return new Cost(this, amount, this.driver, this.opened);
   }
 
   /**
@@ -135,9 +141,4 @@ export class BudgetReservation {
     this.settle(this.reserved);
     return Promise.resolve();
   }
-}
-
-function checkAmount(amount: number): number {
-  if (amount >= 0 && amount <= MAX_AMOUNT) return amount;
-  throw new RangeError(`invalid amount ${amount}: expected a number from 0 to ${MAX_AMOUNT}`);
 }

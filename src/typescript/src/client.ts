@@ -207,7 +207,8 @@ export class Client {
   }
 
   /**
-   * Combines limits that an operation needs permits of: `client.limits(tokens.of(900), requests.of(), connections.of())`.
+   * Combines limits that an operation needs permits or amounts of: `client.limits(tokens.of(900), connections.of(),
+   * dollars.of(0.25))`.
    */
   limits(...costs: Cost[]): Limits {
     return new Limits(costs);

@@ -1,26 +1,34 @@
+import type { Budget } from "./budget.js";
 import type { Driver } from "./driver.js";
 import { ClosedError, DebtExceededError } from "./errors.js";
 import type { Gauge } from "./gauge.js";
-import { Joint, type JointRefusal } from "./limiter/joint.js";
+import { checkAmount } from "./limiter/budget-book.js";
+import type { JointRefusal } from "./limiter/joint.js";
+import { Amounts, JointBudgets } from "./limiter/joint-budgets.js";
 import type { Promised } from "./limiter/meter.js";
 import type { WaitOptions } from "./limiter/semaphore.js";
 import type { OpenResource } from "./open-resource.js";
 import type { Rate } from "./rate.js";
 import { checkCount } from "./resource.js";
 
-/** What an operation costs at one limit: made by `of` of a rate or a gauge. */
+/** What an operation costs at one limit: made by `of` of a rate, a gauge or a budget. */
 export class Cost {
   /** @internal */
   constructor(
-    readonly limit: Rate | Gauge,
-    /** The number of permits. */
+    readonly limit: Rate | Gauge | Budget,
+    /** The number of permits, or the amount of a budget. */
     readonly n: number,
     /** @internal */
     readonly driver: Driver,
     /** @internal */
     readonly opened: OpenResource,
   ) {
-    checkCount(n);
+    this.check(n);
+  }
+
+  /** @internal */
+  check(n: number): number {
+    return this.opened.limiter.kind === "budget" ? checkAmount(n) : checkCount(n);
   }
 
   /** @internal */
@@ -35,7 +43,7 @@ export class Cost {
   }
 }
 
-/** A limit refuses a request for permits of several. Nothing was taken from any of them. */
+/** A limit refuses a request for several. Nothing was taken from any of them. */
 export class Refusal {
   /** @internal */
   constructor(
@@ -59,13 +67,16 @@ export class Refusal {
  * A caller takes the permits of all limits at the same moment, or nothing. While it waits it holds nothing. At each limit
  * it is served first come, first served, together with callers that need that limit alone, so a caller that needs much is
  * not starved, and no order of the limits leads to a deadlock. A limit of which 0 permits are needed is not waited for.
+ *
+ * Amounts of budgets are reserved before the permits are waited for, and given back if that wait fails. While a caller waits
+ * for a budget it holds nothing.
  */
 export class Limits {
-  private readonly joint: Joint;
+  private readonly joint: JointBudgets;
 
   /** @internal */
   constructor(private readonly costs: readonly Cost[]) {
-    this.joint = new Joint(costs.map(({ opened, n }) => ({ semaphore: opened.limiter.semaphore, n })));
+    this.joint = new JointBudgets(costs.map(({ opened: { limiter }, n }) => ({ ...limiter, n })));
   }
 
   /** The names of the resources, in order. */
@@ -73,31 +84,31 @@ export class Limits {
     return this.costs.map(({ opened }) => opened.id);
   }
 
-  /** The same limits with other numbers of permits, one for each. */
+  /** The same limits with other numbers of permits and amounts, one for each. */
   withPermits(...permits: number[]): Limits {
     return new Limits(this.pairs(permits).map(([cost, n]) => cost.with(n)));
   }
 
   /** Waits for the permits of all limits, and takes them together. */
   async acquire(options?: WaitOptions): Promise<Permits> {
-    await this.wait(options);
-    return new Permits(this.costs);
+    return this.permits(await this.wait(options));
   }
 
   /** Takes the permits of all limits if they are available now. If one refuses, nothing is taken from the others. */
   tryAcquire(): Permits | Refusal {
-    return this.tryTake() ?? new Permits(this.costs);
+    const taken = this.tryTake();
+    return taken instanceof Amounts ? this.permits(taken) : taken;
   }
 
   /** Waits for the permits of all limits, for work whose cost is known only at its end. */
   async reserve(options?: WaitOptions): Promise<Reservations> {
-    await this.wait(options);
-    return new Reservations(this.costs);
+    return new Reservations(this.costs, await this.wait(options));
   }
 
   /** Reserves the permits of all limits if they are available now. If one refuses, nothing is taken from the others. */
   tryReserve(): Reservations | Refusal {
-    return this.tryTake() ?? new Reservations(this.costs);
+    const taken = this.tryTake();
+    return taken instanceof Amounts ? new Reservations(this.costs, taken) : taken;
   }
 
   /** Waits for the permits of all limits, calls `work`, and returns the permits of gauges when it has ended. */
@@ -111,20 +122,30 @@ export class Limits {
   }
 
   /**
-   * Charges each rate for permits that were used already, see `Rate.charge`: one number for each limit. Those of gauges
-   * are ignored. Throws `DebtExceededError`, which names the first rate whose maximum debt is reached; the others were
-   * charged in full.
+   * Charges each rate and budget for what was used already, see `Rate.charge` and `Budget.charge`: one number for each
+   * limit. Those of gauges are ignored. Throws `DebtExceededError`, which names the first rate whose maximum debt is
+   * reached; the others were charged in full.
    */
-  charge(...permits: number[]): void {
-    eachRate(this.pairs(permits), (rate, n) => rate.charge(n));
+  charge(...numbers: number[]): void {
+    const charged = this.pairs(numbers);
+    for (const [{ opened }, n] of charged) if (opened.limiter.kind === "budget") opened.limiter.spender.charge(n);
+    eachRate(charged, (rate, n) => rate.charge(n));
   }
 
   /**
    * Returns to each rate the permits that passed last, because they were not used, see `Rate.refund`: one number for each
-   * limit. Those of gauges are ignored: release their permits.
+   * limit. Those of gauges are ignored: release their permits. Of a budget, takes back at most what was acquired through
+   * this object in the current period; if an operation may end in another period than it began, reserve and settle.
    */
-  refund(...permits: number[]): void {
-    eachRate(this.pairs(permits), (rate, n) => rate.refund(n));
+  refund(...numbers: number[]): void {
+    const refunded = this.pairs(numbers);
+    this.joint.refund(numbers);
+    eachRate(refunded, (rate, n) => rate.refund(n));
+  }
+
+  private permits(amounts: Amounts): Permits {
+    this.joint.use(amounts);
+    return new Permits(this.costs);
   }
 
   private pairs(numbers: readonly number[]): [Cost, number][] {
@@ -132,12 +153,13 @@ export class Limits {
   }
 
   /** Takes permits and holds the resources open, also while the caller waits, see `Resource.holdWhile`. */
-  private async wait(options: WaitOptions | undefined): Promise<void> {
+  private async wait(options: WaitOptions | undefined): Promise<Amounts> {
     this.checkOpen();
     for (const { driver, opened } of this.costs) driver.hold(opened);
     try {
-      await this.joint.acquire(options);
-      if (this.isOpen) return;
+      const amounts = await this.joint.acquire(options);
+      if (this.isOpen) return amounts;
+      amounts.giveBack();
       for (const cost of this.costs) cost.giveBack();
       throw new ClosedError();
     } catch (error) {
@@ -146,12 +168,12 @@ export class Limits {
     }
   }
 
-  private tryTake(): Refusal | undefined {
+  private tryTake(): Amounts | Refusal {
     this.checkOpen();
-    const refused = this.joint.tryAcquire();
-    if (refused !== undefined) return this.refusal(refused);
+    const taken = this.joint.tryAcquire();
+    if (!(taken instanceof Amounts)) return this.refusal(taken);
     for (const { driver, opened } of this.costs) driver.hold(opened);
-    return undefined;
+    return taken;
   }
 
   private refusal({ index, refusal }: JointRefusal): Refusal {
@@ -162,8 +184,13 @@ export class Limits {
       case "too-many":
         return new Refusal(index, resource, `more than the ${refusal.burst} that can be available at once`, undefined);
       case "not-now":
-        return new Refusal(index, resource, "no permit is free now", refusal.retryAfterMs);
+        return new Refusal(index, resource, this.notNow(index), refusal.retryAfterMs);
     }
+  }
+
+  private notNow(index: number): string {
+    const isBudget = this.costs[index]?.opened.limiter.kind === "budget";
+    return isBudget ? "the allowance does not cover the amount now" : "no permit is free now";
   }
 
   private get isOpen(): boolean {
@@ -176,8 +203,8 @@ export class Limits {
 }
 
 /**
- * Permits of several limits. `release` returns those of gauges; so does `await using`. Those of rates are used up. Their
- * resources stay open until then.
+ * Permits of several limits. `release` returns those of gauges; so does `await using`. Those of rates and amounts of budgets
+ * are used up. Their resources stay open until then.
  */
 export class Permits {
   private held: readonly Cost[];
@@ -209,34 +236,38 @@ export class Permits {
 
 /**
  * Permits of several limits for work whose cost is known only at its end. They have to be settled: they keep their
- * resources open, and until then all of their permits count as used.
+ * resources open, and until then all of their permits and amounts count as used.
  */
 export class Reservations {
   private readonly promised: (Promised | undefined)[];
   private settled = false;
 
   /** @internal */
-  constructor(private readonly costs: readonly Cost[]) {
+  constructor(
+    private readonly costs: readonly Cost[],
+    private readonly amounts: Amounts,
+  ) {
     this.promised = costs.map(({ opened: { limiter }, n }) =>
       limiter.kind === "rate" ? limiter.semaphore.meter.promise(n) : undefined,
     );
   }
 
-  /** The number of permits taken of each limit. */
+  /** The number of permits, or the amount, taken of each limit. */
   get reserved(): number[] {
     return this.costs.map(({ n }) => n);
   }
 
   /**
-   * Settles for the permits that were used, one number for each limit. Each rate gets its unused permits back, or is
-   * charged for the excess, see `Reservation.settle`. The permits of gauges are returned; their numbers are ignored. Throws
-   * `DebtExceededError`, which names the first rate whose maximum debt is reached; all rates are settled. Only the first
-   * call counts.
+   * Settles for what was used, one number for each limit. Each rate or budget gets back what was not used, or is charged
+   * for the excess, see `Reservation.settle` and `BudgetReservation.settle`. The permits of gauges are returned; their
+   * numbers are ignored. Throws `DebtExceededError`, which names the first rate whose maximum debt is reached; all limits
+   * are settled. Only the first call counts.
    */
   settle(...used: number[]): void {
     if (this.settled) return;
     const settling = pairs(this.costs, used);
     this.settled = true;
+    this.amounts.settle(used);
     for (const cost of this.costs) {
       if (cost.opened.limiter.kind === "rate") continue;
       cost.giveBack();
@@ -264,7 +295,7 @@ function pairs(costs: readonly Cost[], numbers: readonly number[]): [Cost, numbe
   if (costs.length !== numbers.length) {
     throw new RangeError(`${numbers.length} numbers for ${costs.length} limits: pass one for each, in order`);
   }
-  return costs.map((cost, at) => [cost, checkCount(numbers[at] ?? 0)]);
+  return costs.map((cost, at) => [cost, cost.check(numbers[at] ?? 0)]);
 }
 
 /** Does something at all rates, then throws the first error. */

@@ -73,6 +73,9 @@ describe("the book of a budget", () => {
     book.take(0, allowance(6n, 4, 2_000n), two);
     book.settle(0, 1, 0, era);
     assert.equal(book.spent, 0, "the period is set back");
+    book.spend(0, 1);
+    book.settle(0, 2, 0, book.era);
+    assert.equal(book.spent, 0, "no more than was spent");
   });
 
   it("pays what is owed before anything is spent", () => {
@@ -237,14 +240,10 @@ describe("the messages of a budget", () => {
   });
 });
 
-/** A server of budgets. */
+/** A server of a budget. */
 async function treasury(test: TestContext): Promise<Fake> {
   const server = await Fake.start(test);
-  server.answer = (request) => {
-    const { response, problem } = server.grant(request);
-    const budget = { periodStart: 3_600n, periodEnd: 7_200n };
-    return { response: response.map((one) => ({ ...one, budget })), problem };
-  };
+  server.budgets.add("tokens");
   return server;
 }
 

@@ -2,7 +2,7 @@
 
 import type { TestContext } from "node:test";
 
-import { type sendUnaryData, Server, ServerCredentials, type ServerUnaryCall } from "@grpc/grpc-js";
+import { Server, ServerCredentials, type ServerUnaryCall, type sendUnaryData } from "@grpc/grpc-js";
 
 import { decode, encode, type Message } from "../src/protocol/codec.js";
 import {
@@ -26,6 +26,8 @@ export class Fake {
   /** The refresh interval of each lease, in seconds. */
   refresh = 60n;
   safe: number | undefined;
+  /** The resources that are budgets; their period lasts from 3600 to 7200. */
+  readonly budgets = new Set<string>();
   /** The number of requests for capacity. */
   asked = 0;
   /** The connections over which requests came. */
@@ -76,7 +78,10 @@ export class Fake {
       token: BigInt(this.asked),
       remainingMs: BigInt(this.lengthMs),
     };
-    const response = request.resource.map(({ resourceId }) => ({ resourceId, gets, safeCapacity: this.safe }));
+    const response = request.resource.map(({ resourceId = "" }) => {
+      const budget = this.budgets.has(resourceId) ? { periodStart: 3_600n, periodEnd: 7_200n } : undefined;
+      return { resourceId, gets, safeCapacity: this.safe, budget };
+    });
     return { response, problem: [] };
   }
 

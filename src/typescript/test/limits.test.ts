@@ -4,13 +4,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 
-import { Client, ClosedError, DebtExceededError, Permits, Refusal, TimeoutError } from "../src/index.js";
+import { Client, ClosedError, DebtExceededError, type Limits, Permits, Refusal, TimeoutError } from "../src/index.js";
 import { Bucket } from "../src/limiter/bucket.js";
 import { PermitCount } from "../src/limiter/count.js";
 import { Joint } from "../src/limiter/joint.js";
 import { Semaphore } from "../src/limiter/semaphore.js";
 import { Fake } from "./fake.js";
 import { random } from "./random.js";
+import { Server, skip, template } from "./server.js";
 import { VirtualTime } from "./virtual-time.js";
 
 type Limit = { kind: "rate"; semaphore: Semaphore<Bucket> } | { kind: "gauge"; semaphore: Semaphore<PermitCount> };
@@ -306,6 +307,93 @@ describe("the limits of a client", () => {
     assert.throws(() => both.charge(1), /1 numbers for 2 limits/);
     assert.throws(() => tokens.of(-1), /-1/);
     await client.close();
+  });
+
+  it("may be budgets, of which real amounts are taken", async (test) => {
+    const server = await Fake.start(test);
+    for (const id of ["dollars", "joules"]) server.budgets.add(id);
+    const client = new Client(server.address);
+    const tokens = client.rate("tokens", { wants: 10, burst: 20 });
+    const slots = client.gauge("slots", { wants: 2 });
+    const [dollars, joules] = [client.budget("dollars"), client.budget("joules")];
+    await client.ready();
+    const all = client.limits(tokens.of(5), dollars.of(2.5), slots.of(), joules.of(4));
+    const spent = () => [dollars.spent, joules.spent, slots.inUse];
+    const permits = await all.acquire({ timeoutMs: 20_000 });
+    assert.deepEqual(spent(), [2.5, 4, 1]);
+    permits.release();
+    assert.deepEqual(spent(), [2.5, 4, 0]);
+    all.refund(5, 0.5, 1, 100);
+    assert.deepEqual(spent(), [2, 0, 0]);
+    all.charge(0, 0.25, 7, 1);
+    assert.deepEqual(spent(), [2.25, 1, 0]);
+
+    const reservations = await all.withPermits(1, 7.75, 1, 8).reserve({ timeoutMs: 20_000 });
+    assert.deepEqual(
+      [reservations.reserved, spent()],
+      [
+        [1, 7.75, 1, 8],
+        [10, 9, 1],
+      ],
+    );
+    const refusal = all.withPermits(1, 0.5, 1, 0).tryReserve();
+    assert.ok(refusal instanceof Refusal);
+    assert.deepEqual([refusal.index, refusal.resource, refusal.retryAfterMs], [1, "dollars", undefined]);
+    assert.match(refusal.reason, /allowance/);
+    await assert.rejects(all.acquire({ timeoutMs: 20 }), TimeoutError);
+    assert.throws(() => reservations.settle(1, Number.NaN, 1, 8), RangeError);
+    assert.throws(() => reservations.settle(1.5, 1, 1, 8), RangeError, "permits are whole");
+    reservations.settle(1, 0.75, 1, 12.5);
+    reservations.settle(0, 0, 0, 0);
+    assert.deepEqual([spent(), joules.owed], [[3, 10, 0], 3.5]);
+    assert.throws(() => dollars.of(-1), RangeError);
+
+    const held = await client.limits(dollars.of(1)).reserve();
+    dollars.close();
+    const again = client.budget("dollars");
+    assert.equal(again.spent, 4, "the reservation keeps it open");
+    held[Symbol.dispose]();
+    assert.equal(again.spent, 4);
+    const closed = assert.rejects(client.limits(again.of(1), joules.of(1)).acquire(), ClosedError);
+    await client.close();
+    await closed;
+  });
+
+  it("give back amounts of budgets to a server when one refuses", { skip }, async (test) => {
+    const budget = (glob: string, capacity: number) =>
+      `${template({ glob, capacity, kind: "BUDGET", lease: 10 })}    parameters: {period: none}\n`;
+    const server = await Server.start([budget("tokens", 100), budget("dollars", 50), template()]);
+    test.after(() => server.kill());
+    const clients = [new Client(server.address), new Client(server.address)] as const;
+    const stop = new AbortController();
+    let done = 0;
+    const work = async (limits: Limits) => {
+      for (;;) {
+        const reserved = await limits.reserve({ signal: stop.signal });
+        done += 1;
+        reserved.settle(...reserved.reserved);
+        // Later than the next refresh, which might let one more pass.
+        if (done === 10) setTimeout(() => stop.abort(new Error("all is spent")), 1_500);
+      }
+    };
+    const opened = clients.map((client) => {
+      return {
+        tokens: client.budget("tokens"),
+        dollars: client.budget("dollars"),
+        rate: client.rate("rate"),
+        slots: client.gauge("slots"),
+      };
+    });
+    // The budgets in both orders.
+    const workers = opened.flatMap(({ tokens, dollars, rate, slots }, at) => {
+      const client = clients[at] as Client;
+      const first = client.limits(tokens.of(10), rate.of(), dollars.of(5), slots.of());
+      return [first, client.limits(slots.of(), dollars.of(5), tokens.of(10))].map(work);
+    });
+    for (const worker of workers) await assert.rejects(worker, /all is spent/);
+    const spent = (id: "tokens" | "dollars") => opened.reduce((sum, one) => sum + one[id].spent, 0);
+    assert.deepEqual([spent("tokens"), spent("dollars"), done], [100, 50, 10]);
+    await Promise.all(clients.map((client) => client.close()));
   });
 
   it("keep their resources open while permits are in use", async (test) => {

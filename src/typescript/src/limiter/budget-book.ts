@@ -1,7 +1,12 @@
 import type { BudgetLease, BudgetUse, Lease } from "../session.js";
 
 /** The bound of servers. */
-export const MAX_AMOUNT = 1e15;
+const MAX_AMOUNT = 1e15;
+
+export function checkAmount(amount: number): number {
+  if (amount >= 0 && amount <= MAX_AMOUNT) return amount;
+  throw new RangeError(`invalid amount ${amount}: expected a number from 0 to ${MAX_AMOUNT}`);
+}
 
 /** The rate is a mean over about this time. */
 const RATE_SECONDS = 5;
@@ -34,6 +39,11 @@ function ceil(units: bigint): number {
   let near = Number(units);
   while (BigInt(near) < units) near *= 1 + Number.EPSILON;
   return near / UNITS;
+}
+
+/** A sum of amounts, rounded up. */
+export function addUp(amounts: readonly number[]): number {
+  return ceil(amounts.reduce((sum, amount) => sum + unitsOf(amount), 0n));
 }
 
 function min(a: bigint, b: bigint): bigint {
@@ -145,7 +155,7 @@ export class BudgetBook {
   settle(now: number, reserved: number, used: number, era: number): void {
     const excess = unitsOf(used) - unitsOf(reserved);
     if (excess >= 0n) this.debt += excess;
-    else if (era === this.era) this.sum += excess;
+    else if (era === this.era) this.sum -= min(this.sum, -excess);
     this.pay(now);
   }
 

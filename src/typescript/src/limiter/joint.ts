@@ -51,9 +51,10 @@ export class Joint {
 
   /**
    * Takes the permits of all semaphores if they are available and no caller waits for them, else says why not. Only
-   * semaphores that refuse count the request as demand.
+   * semaphores that refuse count the request as demand. Takes nothing if other limits, whose indices are not those of
+   * semaphores, have refused already.
    */
-  tryAcquire(): JointRefusal | undefined {
+  tryAcquire(others: readonly JointRefusal[] = []): JointRefusal | undefined {
     const claimed = new Map<AnySemaphore, number>();
     const refusals: JointRefusal[] = [];
     for (const [index, { semaphore, n }] of this.parts.entries()) {
@@ -63,13 +64,14 @@ export class Joint {
       if (refusal === undefined) claimed.set(semaphore, before + n);
       else refusals.push({ index, refusal });
     }
-    if (refusals.length === 0) this.take();
+    if (refusals.length === 0 && others.length === 0) this.take();
     for (const { index, refusal } of refusals) {
       const part = this.parts[index];
       if (refusal.reason === "not-now") part?.semaphore.refuseDemand(part.n);
     }
     this.advance();
-    return refusals.reduce<JointRefusal | undefined>(slower, undefined);
+    const all = [...refusals, ...others].sort((a, b) => a.index - b.index);
+    return all.reduce<JointRefusal | undefined>(slower, undefined);
   }
 
   /** Waits for the permits of all semaphores, and takes them at the same moment. */

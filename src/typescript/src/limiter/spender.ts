@@ -28,31 +28,45 @@ export class Spender {
   private closed = false;
 
   constructor(
-    private readonly time: Time,
+    readonly time: Time,
     private readonly events: SemaphoreEvents = {},
   ) {
     this.book = new BudgetBook(time.now(), newIncarnation());
   }
 
-  /** Spends an amount if the allowance covers it now and no caller waits. Returns the era in which it was spent. */
+  /**
+   * Spends an amount if the allowance covers it now and no caller waits. Returns the era in which it was spent. If the
+   * allowance does not cover it, asks for it in the background.
+   */
   trySpend(amount: number): number | undefined {
+    const era = this.spendNow(amount);
+    if (era === undefined && !this.hasWaiting) this.ask(amount);
+    return era;
+  }
+
+  /** Like `trySpend`, but asks for nothing. */
+  spendNow(amount: number): number | undefined {
     if (this.closed || this.hasWaiting) return undefined;
     const now = this.time.now();
-    const isSpent = this.book.spend(now, amount);
-    if (!isSpent) this.book.refuse(now, amount);
-    if (!isSpent || this.book.isShort(now)) this.events.pressure?.();
-    return isSpent ? this.book.era : undefined;
+    if (!this.book.spend(now, amount)) return undefined;
+    if (this.book.isShort(now)) this.events.pressure?.();
+    return this.book.era;
+  }
+
+  /** Asks for an amount in the background, as for one that was refused. */
+  ask(amount: number): void {
+    if (this.closed) return;
+    const now = this.time.now();
+    this.book.refuse(now, amount);
+    if (this.book.isShort(now)) this.events.pressure?.();
   }
 
   /** Waits until the allowance covers an amount, and spends it. Returns the era in which it was spent. */
   async spend(amount: number, options: WaitOptions = {}): Promise<number> {
     if (this.closed) throw new ClosedError();
     options.signal?.throwIfAborted();
-    const now = this.time.now();
-    if (!this.hasWaiting && this.book.spend(now, amount)) {
-      if (this.book.isShort(now)) this.events.pressure?.();
-      return this.book.era;
-    }
+    const era = this.spendNow(amount);
+    if (era !== undefined) return era;
     return await new Promise<number>((resolve, reject) => {
       const waiter: Waiter = { amount, resolve, reject, cleanUp: undefined };
       waiter.cleanUp = watchWait(this.time, options, (reason) => this.leave(waiter, reason));
