@@ -104,6 +104,9 @@ export class Balanced {
   /** Waits until a backend may be enabled. The timer keeps the process running. */
   private change(signal: AbortSignal | undefined): Promise<void> {
     if (this.balancer.backends.some((rate) => !rate.isOpen)) return Promise.reject(new ClosedError());
+    const retryMs = this.balancer.nextRetryMs();
+    // A back-off may have ended since the pick. There is no time left to wait for it.
+    if (this.balancer.backends.some((_, index) => this.balancer.isEnabled(index))) return Promise.resolve();
     return new Promise((resolve) => {
       const done = () => {
         stop();
@@ -112,7 +115,7 @@ export class Balanced {
         resolve();
       };
       const stop = this.balancer.watch(done);
-      const timer = setTimeout(done, Math.min(Math.ceil(this.balancer.nextRetryMs() ?? MAX_TIMER_MS), MAX_TIMER_MS));
+      const timer = setTimeout(done, Math.min(Math.ceil(retryMs ?? MAX_TIMER_MS), MAX_TIMER_MS));
       signal?.addEventListener("abort", done);
     });
   }

@@ -211,6 +211,25 @@ describe("balanced rates", () => {
     assert.equal((await waiting).backend.id, "a");
   });
 
+  it("are waited for even if the back-off ends while the wait begins", async (test) => {
+    const [, client] = await fake(test, 1_000);
+    const rate = client.rate("a", { wants: 1_000 });
+    await client.ready();
+    // Time passes between two reads of the clock, as when a process is preempted.
+    for (const step of [7, 10, 14, 20, 26, 33, 49]) {
+      let now = 0;
+      const search = new Balanced([rate], {
+        retryMs: 50,
+        now: () => {
+          now += step;
+          return now;
+        },
+      });
+      search.failed(0);
+      assert.equal((await search.acquire({ timeoutMs: 5_000 })).backend.id, "a", `${step}`);
+    }
+  });
+
   it("end waits when they are closed, and release their leases", async (test) => {
     const [server, client] = await fake(test, 0.001);
     const search = balanced(client, ["a"]);
