@@ -77,10 +77,7 @@ export class Balanced {
 
   /** Waits for a permit. Returns false if the capacity becomes 0 meanwhile. */
   private async admitted(rate: Rate, signal: AbortSignal | undefined): Promise<boolean> {
-    if (rate.available > 0) {
-      await rate.acquire();
-      return true;
-    }
+    if (rate.available > 0 && rate.tryAcquire()) return true;
     const gone = new AbortController();
     const check = () => {
       if (this.closed || rate.capacity === 0) gone.abort(GONE);

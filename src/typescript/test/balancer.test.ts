@@ -230,6 +230,15 @@ describe("balanced rates", () => {
     }
   });
 
+  it("are left in time even if a permit is gone when it is taken", async (test) => {
+    const [, client] = await fake(test, 0.001);
+    const search = balanced(client, ["a"]);
+    await client.ready();
+    // As if the lease had ended since.
+    Object.defineProperty(search.balancer.backends[0], "available", { value: 1 });
+    await assert.rejects(search.acquire({ timeoutMs: 20 }), TimeoutError);
+  });
+
   it("end waits when they are closed, and release their leases", async (test) => {
     const [server, client] = await fake(test, 0.001);
     const search = balanced(client, ["a"]);
