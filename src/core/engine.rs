@@ -364,6 +364,7 @@ impl<T> ResourceEngine<T> {
         }
         effects.hints.extend(outcome.hints);
         effects.pool_events.extend(outcome.pool_events);
+        effects.budget_events.extend(outcome.budget_events);
         if let Some(waiting) = &mut self.waiting
             && outcome.asks_parent
         {

@@ -35,7 +35,7 @@ use crate::{
     policy::settings::Settings,
     pool::{Cause, Pool, PoolEvent},
     resource::{
-        budget::{Budget, NEVER, holder_of_record},
+        budget::{Budget, BudgetEvent, NEVER, holder_of_record},
         names::NameOwners,
         overrides::GroupOverrides,
         supply::{CapacityInputs, Source, SupplyState, summarized_claims},
@@ -167,6 +167,7 @@ impl Resource {
         self.expire_report(now);
         self.tick_pool(now);
         self.consume_silent(now);
+        self.check_thresholds(now);
         self.deal_units(now);
         self.names.forget_unused(&self.book, self.settings.lease, now);
         self.book.ledger().len() == 0 && !self.book.has_inherited()
@@ -472,6 +473,7 @@ pub struct Outcome {
     /// The leases of the last round must wait for the changes of this number.
     pub awaits: Option<u64>,
     pub pool_events: Vec<PoolEvent>,
+    pub budget_events: Vec<BudgetEvent>,
     /// Whether the parent should get a report before the next refresh.
     pub asks_parent: bool,
     /// Hints for watched holders that should ask again now; empty unless a visit was allowed.
@@ -512,6 +514,7 @@ impl Resource {
             changes,
             awaits,
             pool_events: self.take_pool_events(),
+            budget_events: self.take_budget_events(),
             asks_parent: self.asks_early(),
             hints,
             visited,

@@ -26,7 +26,10 @@ pub use listen::tls::TlsOptions;
 pub use listen::{Addresses, InProcess, ListenOption};
 pub use node::addresses::PeerEndpoints;
 pub use node::{Handover, block_on};
-pub use observe::audit::AuditTarget;
+pub use observe::{
+    audit::AuditTarget,
+    webhook::{WebhookOptions, WebhookUrl},
+};
 pub use run::extra_services::{CallerRefusal, ExtraServices, ExtraServicesOptions, HttpCaller};
 pub use run::guard::AccessOptions;
 pub use run::parent_options::ParentOptions;

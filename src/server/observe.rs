@@ -1,4 +1,4 @@
-//! Observability: metrics, the audit log, recent changes and refusals, traces and throttled log lines.
+//! Observability: metrics, the audit log, webhooks, recent changes and refusals, traces and throttled log lines.
 
 pub(crate) mod audit;
 pub(crate) mod changes;
@@ -7,3 +7,4 @@ pub(crate) mod metrics;
 pub(crate) mod refusals;
 #[cfg(feature = "otlp")]
 pub(crate) mod traces;
+pub(crate) mod webhook;

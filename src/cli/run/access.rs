@@ -59,6 +59,6 @@ impl AccessFlags {
             (Some(jwks), Some(issuer), Some(audience)) => Some(JwtOptions { jwks, issuer, audience, claim }),
             _ => None,
         };
-        AccessOptions { tokens, jwt, audit, insecure, http_names }
+        AccessOptions { tokens, jwt, audit, webhook: None, insecure, http_names }
     }
 }

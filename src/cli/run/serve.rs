@@ -8,7 +8,8 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_core::types::Millis;
 use leaseway_server::{
-    Addresses, AdminOptions, Handover, Options, ParentOptions, PeerOptions, Server, Skew, TakeOver, Timing,
+    AccessOptions, Addresses, AdminOptions, Handover, Options, ParentOptions, PeerOptions, Server, Skew, TakeOver,
+    Timing, WebhookOptions, WebhookUrl,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -60,6 +61,8 @@ pub(crate) struct Serve {
     admin: AdminFlags,
     #[command(flatten)]
     access: AccessFlags,
+    #[command(flatten)]
+    events: EventFlags,
     #[command(flatten)]
     tls: ListenerTls,
     #[command(flatten)]
@@ -144,6 +147,25 @@ struct PeerTlsFlags {
     /// CA of the peers' certificates, if not --tls-ca
     #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "peers")]
     peer_tls_ca: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Events")]
+struct EventFlags {
+    /// URL that gets an HTTP POST when a budget reaches a threshold. Repeated until the receiver answers 2xx; signed as
+    /// Standard Webhooks
+    #[arg(long, value_name = "URL", requires = "webhook_secret_file")]
+    webhook: Option<WebhookUrl>,
+    /// File with the secret that signs posts to --webhook. At least 16 bytes, or whsec_ and base64
+    #[arg(long, value_name = "FILE", requires = "webhook")]
+    webhook_secret_file: Option<PathBuf>,
+}
+
+impl EventFlags {
+    fn options(self) -> Option<WebhookOptions> {
+        let (url, secret) = self.webhook.zip(self.webhook_secret_file)?;
+        Some(WebhookOptions { url, secret })
+    }
 }
 
 #[derive(Args)]
@@ -316,7 +338,7 @@ impl Serve {
             admin,
             peers: self.peers.options(),
             parent: self.parent.options(),
-            access: self.access.options(),
+            access: AccessOptions { webhook: self.events.options(), ..self.access.options() },
             tls: self.tls.options(self.peer_tls.peer_tls_ca),
             skew: Skew { offset_ms: self.faults.clock_offset_ms, rate: self.faults.clock_rate },
             extra_readiness: gateway.as_ref().and_then(leaseway_gateway::Options::readiness),

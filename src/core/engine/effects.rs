@@ -4,7 +4,7 @@ use crate::{
     lease::promises::Changes,
     policy::overrides::Load,
     pool::{Assigned, PoolEvent, PoolNotes},
-    resource::{Answer, LoadError, Request, RoundScratch, watch_list::Hint},
+    resource::{Answer, LoadError, Request, RoundScratch, budget::BudgetEvent, watch_list::Hint},
     types::{HolderKind, Millis, Now},
 };
 
@@ -88,6 +88,7 @@ pub struct Effects<T> {
     /// Hints for watched holders. [Unwatch](super::ResourceEngine::unwatch) a holder that cannot be reached.
     pub hints: Vec<Hint>,
     pub pool_events: Vec<PoolEvent>,
+    pub budget_events: Vec<BudgetEvent>,
     /// The uplink should report this resource to the parent now and [`summarize`](super::ResourceEngine::summarize) it.
     pub asks_parent: bool,
     /// The pool has notes to write and requests a turn with one of its next ticks.
@@ -117,6 +118,7 @@ impl<T> Default for Effects<T> {
             replies: Vec::new(),
             hints: Vec::new(),
             pool_events: Vec::new(),
+            budget_events: Vec::new(),
             asks_parent: false,
             wants_note_turn: false,
             wake_at: None,
@@ -134,6 +136,7 @@ impl<T> Effects<T> {
             && self.replies.is_empty()
             && self.hints.is_empty()
             && self.pool_events.is_empty()
+            && self.budget_events.is_empty()
             && !self.asks_parent
             && !self.wants_note_turn
             && self.wake_at.is_none()

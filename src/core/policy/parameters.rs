@@ -281,7 +281,7 @@ const POOL_PARAMETERS: [Parameter<PoolSettings>; 20] = [
 ];
 
 /// The parameters of BUDGET.
-const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 4] = [
+const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 5] = [
     Parameter {
         name: "period",
         expected: PeriodLength::EXPECTED,
@@ -308,6 +308,12 @@ const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 4] = [
         parsed,
         text
     ),
+    Parameter {
+        name: "thresholds",
+        expected: "up to 10 ascending percentages from 1 to 100 like `50, 80, 100`, or `none`",
+        read: BudgetSettings::set_thresholds,
+        write: |budget| budget.thresholds.to_string(),
+    },
 ];
 
 impl Settings {

@@ -517,6 +517,10 @@ impl ResourceActor {
             resource.context.subscribers.tell(&resource.id, &effects.pool_events);
             effects.pool_events.clear();
         }
+        if !effects.budget_events.is_empty() {
+            resource.context.audit.record_budget_events(&resource.id, &effects.budget_events);
+            effects.budget_events.clear();
+        }
         if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &resource.context.notices) {
             notices.post(Notice::AskSoon(Arc::clone(&resource.id)));
         }

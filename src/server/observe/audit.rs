@@ -18,13 +18,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use leaseway_core::policy::access::Identity;
+use leaseway_core::{policy::access::Identity, resource::budget::BudgetEvent};
 use serde_json::{Map, Value, json};
 
 use crate::observe::{
     changes::{Change, ChangeKind, Changes},
     metrics,
     refusals::Refusals,
+    webhook::Webhook,
 };
 
 const AUDIT_QUEUE: usize = 1024;
@@ -59,10 +60,11 @@ impl Event {
     }
 }
 
-/// The audit log, if there is one, and the recent changes and refusals for pages.
+/// The audit log and the webhook, if there are any, and the recent changes and refusals for pages.
 #[derive(Clone, Default)]
 pub(crate) struct Audit {
     log: Option<Arc<AuditLog>>,
+    webhook: Option<Webhook>,
     changes: Arc<Changes>,
     refusals: Arc<Refusals>,
 }
@@ -105,6 +107,29 @@ impl Audit {
             writer: Mutex::new(Some(writer)),
         });
         Ok(Audit { log: Some(log), ..Audit::default() })
+    }
+
+    /// Posts events of budgets, too.
+    pub(crate) fn with_webhook(self, webhook: Option<Webhook>) -> Audit {
+        Audit { webhook, ..self }
+    }
+
+    /// Records that a budget has reached thresholds, and posts it.
+    pub(crate) fn record_budget_events(&self, resource: &str, events: &[BudgetEvent]) {
+        for event in events {
+            let BudgetEvent { period, percent, spent, amount } = *event;
+            metrics::budget_threshold_reached();
+            let details = json!({
+                "resource": resource, "percent": percent, "spent": spent.get(), "amount": amount.get(),
+                "period_start": period.start, "period_end": (!period.is_unending()).then_some(period.end),
+            });
+            if let Some(webhook) = &self.webhook {
+                let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+                let body = json!({ "type": "budget.threshold_reached", "timestamp": now, "data": details });
+                webhook.post(&format!("{resource}\n{}\n{percent}\n{}", period.start, amount.get()), &body);
+            }
+            self.record(Event::of_server("budget_threshold_reached", "done".to_owned(), details));
+        }
     }
 
     /// Records a change.

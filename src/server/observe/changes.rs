@@ -4,7 +4,7 @@
 use std::{
     collections::VecDeque,
     net::IpAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -12,6 +12,7 @@ use leaseway_core::{
     pool::{PoolEvent, PoolEventKind},
     types::readable,
 };
+use tokio::sync::broadcast;
 
 /// Maximum number of changes per kind.
 const MAX_CHANGES_PER_KIND: usize = 256;
@@ -35,6 +36,8 @@ pub(crate) enum ChangeKind {
     Limit,
     /// An event that the manager of a pool should know about.
     Pool,
+    /// A threshold of a budget was reached.
+    Budget,
     /// Other changes by operators.
     Operator,
     /// An invalid credential or a missing permission.
@@ -42,12 +45,13 @@ pub(crate) enum ChangeKind {
 }
 
 impl ChangeKind {
-    pub(crate) const ALL: [ChangeKind; 7] = [
+    pub(crate) const ALL: [ChangeKind; 8] = [
         ChangeKind::Configuration,
         ChangeKind::Election,
         ChangeKind::Override,
         ChangeKind::Limit,
         ChangeKind::Pool,
+        ChangeKind::Budget,
         ChangeKind::Operator,
         ChangeKind::Denial,
     ];
@@ -59,6 +63,7 @@ impl ChangeKind {
             ChangeKind::Override => "override",
             ChangeKind::Limit => "limit",
             ChangeKind::Pool => "pool",
+            ChangeKind::Budget => "budget",
             ChangeKind::Operator => "operator",
             ChangeKind::Denial => "denial",
         }
@@ -74,6 +79,7 @@ impl ChangeKind {
             Some("config" | "templates" | "declaration") => ChangeKind::Configuration,
             Some("capacity" | "group" | "override") => ChangeKind::Override,
             Some("limits") => ChangeKind::Limit,
+            Some("budget") => ChangeKind::Budget,
             _ => ChangeKind::Operator,
         }
     }
@@ -121,7 +127,7 @@ impl Change {
 
     /// Whether it concerns only the resource that it names.
     pub(crate) fn is_of_one_resource(&self) -> bool {
-        matches!(self.kind, ChangeKind::Override | ChangeKind::Limit)
+        matches!(self.kind, ChangeKind::Override | ChangeKind::Limit | ChangeKind::Budget)
     }
 
     /// Whether one of the two is an audited action of an operator, and the other its effect at this peer.
@@ -150,18 +156,31 @@ impl Change {
 }
 
 /// Recent changes, by kind.
-#[derive(Debug, Default)]
-pub(crate) struct Changes([Mutex<VecDeque<Change>>; ChangeKind::ALL.len()]);
+#[derive(Debug)]
+pub(crate) struct Changes {
+    rings: [Mutex<VecDeque<Change>>; ChangeKind::ALL.len()],
+    followers: broadcast::Sender<Arc<Change>>,
+}
+
+impl Default for Changes {
+    fn default() -> Changes {
+        Changes { rings: Default::default(), followers: broadcast::Sender::new(MAX_CHANGES_PER_KIND) }
+    }
+}
 
 impl Changes {
     fn ring(&self, kind: ChangeKind) -> MutexGuard<'_, VecDeque<Change>> {
-        self.0[kind as usize].lock().unwrap_or_else(PoisonError::into_inner)
+        self.rings[kind as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a change, or counts a repetition of the last. An action and its effect are one change.
     pub(crate) fn tell(&self, mut change: Change) {
         for text in [&mut change.what, &mut change.outcome, &mut change.who, &mut change.resource] {
             cut(text);
+        }
+        if self.followers.receiver_count() > 0 {
+            // Fails if the last follower has just left.
+            let _ = self.followers.send(Arc::new(change.clone()));
         }
         let mut ring = self.ring(change.kind);
         if let Some(last) = ring.back_mut().filter(|last| last.is_again(&change)) {
@@ -175,6 +194,11 @@ impl Changes {
             ring.pop_front();
         }
         ring.push_back(change);
+    }
+
+    /// The changes from now on. A slow follower misses the oldest.
+    pub(crate) fn follow(&self) -> broadcast::Receiver<Arc<Change>> {
+        self.followers.subscribe()
     }
 
     /// Adds the events that the manager of a pool should know about.

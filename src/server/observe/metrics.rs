@@ -63,6 +63,10 @@ fn describe() {
     for outcome in RELOADS {
         counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
     }
+    describe_counter!("leaseway_webhook_events_total", "Attempts to post an event to the webhook, by outcome.");
+    for outcome in ["delivered", "failed", "dropped"] {
+        counter!("leaseway_webhook_events_total", "outcome" => outcome).absolute(0);
+    }
     describe_counter!("leaseway_access_denied_total", "Denied calls, by method.");
     for (_, call) in CallKind::NAMES {
         counter!("leaseway_access_denied_total", "call" => call).absolute(0);
@@ -158,7 +162,7 @@ const GAUGES: [(&str, &str); 50] = [
     ("leaseway_watchers", "Clients and child nodes that watch for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 22] = [
+const COUNTERS: [(&str, &str); 23] = [
     ("leaseway_audit_lost_total", "Audit log lines lost because they could not be written."),
     (
         "leaseway_connections_refused_total",
@@ -185,6 +189,7 @@ const COUNTERS: [(&str, &str); 22] = [
     ("leaseway_resources_unmatched_total", "Resources created without a matching template."),
     ("leaseway_resources_refused_total", "Resources refused because of --max-resources."),
     ("leaseway_pool_overloads_total", "Times that the usage of a pool exceeded its capacity."),
+    ("leaseway_budget_thresholds_reached_total", "Thresholds that budgets have reached."),
     ("leaseway_pool_events_dropped_total", "Pool events dropped because a subscriber was too slow."),
     ("leaseway_uplink_supplies_total", "Leases received from the parent."),
     ("leaseway_uplink_rejected_total", "Times that the parent sent settings that this server cannot apply."),
@@ -399,6 +404,15 @@ pub(crate) fn pool_overloaded(times: u64) {
     if times > 0 {
         counter!("leaseway_pool_overloads_total").increment(times);
     }
+}
+
+pub(crate) fn budget_threshold_reached() {
+    counter!("leaseway_budget_thresholds_reached_total").increment(1);
+}
+
+/// `delivered`, `failed` or `dropped`.
+pub(crate) fn webhook_event(outcome: &'static str) {
+    counter!("leaseway_webhook_events_total", "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn pool_events_dropped(events: usize) {

@@ -17,7 +17,10 @@ use crate::{
         open_connections::{ConnectionLimits, OpenConnections},
         tls::Tls,
     },
-    observe::audit::{Audit, AuditTarget},
+    observe::{
+        audit::{Audit, AuditTarget},
+        webhook::{Webhook, WebhookOptions},
+    },
 };
 
 /// Maximum number of pending handshakes of all listeners.
@@ -32,6 +35,8 @@ pub struct AccessOptions {
     pub jwt: Option<JwtOptions>,
     /// The audit log, if there is one.
     pub audit: Option<AuditTarget>,
+    /// Where to post events of budgets.
+    pub webhook: Option<WebhookOptions>,
     /// Allows listening beyond loopback without TLS or a policy.
     pub insecure: bool,
     /// Additional host names that the HTTP port accepts without TLS.
@@ -90,6 +95,8 @@ pub(crate) fn authorizer(
             ServeError::Audit { path, error }
         })?,
     };
+    let webhook = access.webhook.as_ref().map(Webhook::start).transpose()?;
+    let audit = audit.with_webhook(webhook);
     let (opens, is_exposed) = (exposure.opens_without_policy(), exposure.exposed().is_some());
     Ok(Arc::new(Authorizer::new(credentials, opens, is_exposed, audit, Arc::clone(accounts))))
 }

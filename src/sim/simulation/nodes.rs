@@ -291,6 +291,7 @@ impl Simulation<'_> {
             }
         }
         effects.pool_events.clear();
+        effects.budget_events.clear();
         for (ticket, reply) in effects.replies.drain(..) {
             let answer = reply.expect("the only master may decide");
             if self.checks_invariants {

@@ -75,6 +75,7 @@ impl Settings {
             ("timezone", budget.periods.timezone.to_string()),
             ("slice_share", readable(budget.slice_share)),
             ("pace", budget.pace.to_string()),
+            ("thresholds", budget.thresholds.to_string()),
         ];
         let of_budget = of_budget.into_iter().filter(|_| *kind == AlgorithmKind::Budget);
         let usual = |text: String| if text.is_empty() { "by default".to_owned() } else { text };

@@ -124,6 +124,38 @@ fn a_slice_is_at_most_a_share_of_what_is_left_but_covers_a_waiting_call() {
 }
 
 #[test]
+fn each_threshold_is_reported_once_in_a_period_and_again_if_the_amount_changes() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Seconds(100));
+    let mut reported = |desk: &mut Desk| {
+        desk.resource.tick(desk.now);
+        let events = desk.resource.take_budget_events();
+        events.iter().map(|event| (event.percent, event.spent.get(), event.amount.get())).collect::<Vec<_>>()
+    };
+    let mut a = Spender { need: 900.0, ..spender("a", 1, 900.0) };
+    desk.serve(&mut a);
+    assert_eq!(reported(&mut desk), [], "reserved is not spent");
+    a.spend(850.0, desk.now);
+    desk.serve(&mut a);
+    assert_eq!(reported(&mut desk), [(50, 850.0, 1000.0), (80, 850.0, 1000.0)]);
+    desk.serve(&mut a);
+    assert_eq!(reported(&mut desk), []);
+    let mut lowered = desk.resource.settings().clone();
+    lowered.capacity = Amount::clamped(1700.0);
+    desk.resource.configure(lowered.clone());
+    assert_eq!(reported(&mut desk), []);
+    lowered.capacity = Amount::clamped(900.0);
+    desk.resource.configure(lowered);
+    assert_eq!(reported(&mut desk), [(80, 850.0, 900.0)]);
+    a.spend(50.0, desk.now);
+    desk.serve(&mut a);
+    assert_eq!(reported(&mut desk), [(100, 900.0, 900.0)]);
+    desk.now = Millis(110_000);
+    let mut b = spender("b", 2, 10.0);
+    desk.serve(&mut b);
+    assert_eq!(reported(&mut desk), [], "another period");
+}
+
+#[test]
 fn a_silent_client_is_consumed_and_told_to_start_over() {
     let mut desk = Desk::new(1000.0, PeriodLength::Day);
     let mut a = spender("a", 1, 900.0);

@@ -12,6 +12,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::events::events;
 use crate::{
     api::{
         pages::{
@@ -36,6 +37,7 @@ pub(super) fn routes() -> Router<Pages> {
         .route("/api/v1/history", get(history))
         .route("/api/v1/explain", get(explain))
         .route("/api/v1/changes", get(changes))
+        .route("/api/v1/events", get(events))
         .route("/api/{*unknown}", get(unknown))
 }
 
@@ -67,7 +69,7 @@ fn not_known(what: &str) -> ApiError {
 }
 
 async fn unknown() -> ApiError {
-    let known = "status, peers, resources, resource, holders, history, explain, changes, limits";
+    let known = "status, peers, resources, resource, holders, history, explain, changes, events, limits";
     ApiError(StatusCode::NOT_FOUND, format!("no such path; expected one of {known} below /api/v1"))
 }
 
@@ -163,16 +165,22 @@ struct ChangesParameters {
 
 async fn changes(State(pages): State<Pages>, parameters: Parameters<ChangesParameters>) -> JsonAnswer {
     let Query(ChangesParameters { kind }) = parameters?;
-    let which = ChangeKind::named(&kind);
-    if which.is_none() && !kind.is_empty() {
-        let known = ChangeKind::ALL.map(ChangeKind::name).join(", ");
-        return Err(ApiError(StatusCode::BAD_REQUEST, format!("kind: unknown kind; expected one of {known}")));
-    }
+    let which = change_kind(&kind)?;
     let all: Vec<Value> = pages.node.authorizer().audit().changes().list(which).iter().map(change).collect();
     answer(json!({ "changes": all }))
 }
 
-fn change(change: &Change) -> Value {
+/// The kind with this name; all kinds if it is empty.
+pub(super) fn change_kind(name: &str) -> Result<Option<ChangeKind>, ApiError> {
+    let kind = ChangeKind::named(name);
+    if kind.is_none() && !name.is_empty() {
+        let known = ChangeKind::ALL.map(ChangeKind::name).join(", ");
+        return Err(ApiError(StatusCode::BAD_REQUEST, format!("kind: unknown kind; expected one of {known}")));
+    }
+    Ok(kind)
+}
+
+pub(super) fn change(change: &Change) -> Value {
     json!({
         "at": humantime::format_rfc3339_millis(change.at).to_string(), "kind": change.kind.name(),
         "what": change.what, "outcome": change.outcome, "who": change.who,

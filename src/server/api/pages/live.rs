@@ -38,7 +38,7 @@ const REST: u32 = 20;
 /// Maximum output of a view: a longer change delays the next rendering.
 const BYTES_PER_SECOND: usize = 64 << 10;
 /// Keep-alive interval of an idle stream.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 pub(crate) fn routes() -> Router<Pages> {
     Router::new().route("/live", get(follow))
@@ -54,11 +54,13 @@ pub(crate) struct LivePages {
 
 /// The maximum number of live pages is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("too many live pages ({0}): close some, or raise --max-live-pages; this page is static, so reload it")]
-struct TooManyPages(usize);
+#[error(
+    "too many live pages and event streams ({0}): close some, or raise --max-live-pages; a page that is open is static, so reload it"
+)]
+pub(crate) struct TooManyPages(usize);
 
 /// Counts an open page.
-struct OpenPage(Arc<LivePages>);
+pub(crate) struct OpenPage(Arc<LivePages>);
 
 impl Drop for OpenPage {
     fn drop(&mut self) {
@@ -81,6 +83,11 @@ impl LivePages {
         LivePages { most, open: AtomicUsize::new(0), views: Mutex::default(), stopped }
     }
 
+    /// Becomes true when the server stops.
+    pub(crate) fn stopped(&self) -> watch::Receiver<bool> {
+        self.stopped.clone()
+    }
+
     /// Number of open pages.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
@@ -90,7 +97,7 @@ impl LivePages {
         self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open_page(self: &Arc<Self>) -> Result<OpenPage, TooManyPages> {
+    pub(crate) fn open_page(self: &Arc<Self>) -> Result<OpenPage, TooManyPages> {
         let more = |open: usize| (open < self.most).then_some(open + 1);
         match self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(OpenPage(Arc::clone(self))),
@@ -198,7 +205,7 @@ async fn follow(
         Err(why) => return (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     };
     let frames = pages.live.frames(&pages, showing);
-    let stopped = pages.live.stopped.clone();
+    let stopped = pages.live.stopped();
     let page = LivePage { frames, admitted, stopped, seen: None, _open: open };
     let body = Body::from_stream(stream::unfold(page, LivePage::next));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
@@ -242,15 +249,15 @@ impl LivePage {
                 }
                 () = tokio::time::sleep(KEEP_ALIVE) => return Some(Bytes::from_static(b"event: alive\ndata:\n\n")),
             }
-            self.check_again()?;
+            check_again(&mut self.admitted)?;
         }
     }
+}
 
-    /// `None` if the caller has lost its permission. The page gets the error when it reconnects.
-    fn check_again(&mut self) -> Option<()> {
-        self.admitted.check_again(CallKind::Http, &[AccessRequest::to(Action::Read)]).ok()?;
-        self.admitted.check_reads_everything(CallKind::Http).ok()
-    }
+/// `None` if the caller has lost its permission. It gets the error when it connects again.
+pub(crate) fn check_again(admitted: &mut Admitted) -> Option<()> {
+    admitted.check_again(CallKind::Http, &[AccessRequest::to(Action::Read)]).ok()?;
+    admitted.check_reads_everything(CallKind::Http).ok()
 }
 
 #[cfg(test)]

@@ -197,6 +197,7 @@ impl NodeActor {
                 limits: Arc::clone(&shared.limits),
                 watchers: Arc::clone(&shared.watchers),
                 subscribers: Arc::clone(&shared.subscribers),
+                audit: shared.authorizer.audit().clone(),
                 assignment_store: shared.assignment_store.clone(),
                 raft: shared.membership.as_ref().map(|membership| membership.raft.clone()),
                 note_rate_limiter: limiter.clone(),

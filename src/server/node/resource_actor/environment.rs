@@ -24,6 +24,7 @@ use crate::{
         config_in_force::ConfigInForce,
         streams::{hints::Watchers, pool_events::Subscribers},
     },
+    observe::audit::Audit,
     runtime::clock::Clock,
 };
 
@@ -37,6 +38,7 @@ pub(crate) struct ResourceContext {
     pub(crate) limits: Arc<Limits>,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) subscribers: Arc<Subscribers>,
+    pub(crate) audit: Audit,
     pub(crate) assignment_store: AssignmentStore,
     /// Where promises and notes are written. `None` without peers.
     pub(crate) raft: Option<RaftHandle>,
