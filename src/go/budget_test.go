@@ -56,3 +56,97 @@ func TestABudgetSpendsItsAllowanceAndNoMore(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAReservationOfABudgetIsSettledOnce(t *testing.T) {
+	fake := startFake(t, 10)
+	fake.set(func() { fake.budget = &wire.BudgetLease{PeriodStart: proto.Int64(3600), PeriodEnd: proto.Int64(7200)} })
+	client := dial(t, fake.address)
+	tokens := must(client.Budget("tokens"))
+	if _, ok := tokens.TryReserve(1); ok {
+		t.Error("before the first lease")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	expect := func(what string, spent, owed, left float64) {
+		t.Helper()
+		if tokens.Spent() != spent || tokens.Owed() != owed || tokens.Left() != left {
+			t.Errorf("%s: %g spent, %g owed, %g left", what, tokens.Spent(), tokens.Owed(), tokens.Left())
+		}
+	}
+	reservation := must(tokens.Reserve(ctx, 6))
+	expect("reserved", 6, 0, 4)
+	if reservation.Reserved() != 6 {
+		t.Error(reservation.Reserved())
+	}
+	if err := errors.Join(reservation.Settle(2), reservation.Settle(1)); err != nil {
+		t.Error(err)
+	}
+	reservation.Cancel()
+	expect("settled", 2, 0, 8)
+	if _, ok := tokens.TryReserve(9); ok {
+		t.Error("more than is left")
+	}
+	all, ok := tokens.TryReserve(8)
+	if !ok {
+		t.Fatal(tokens.Left())
+	}
+	all.Cancel()
+	expect("cancelled", 2, 0, 8)
+	invalid := must(tokens.Reserve(ctx, 1))
+	if invalid.Settle(math.NaN()) == nil {
+		t.Error("not a number")
+	}
+	invalid.Cancel()
+	expect("spent in full", 3, 0, 7)
+	if err := must(tokens.Reserve(ctx, 1)).Settle(5); err != nil {
+		t.Error(err)
+	}
+	expect("charged", 8, 0, 2)
+	if err := tokens.Charge(5); err != nil {
+		t.Error(err)
+	}
+	expect("owed", 10, 3, 0)
+	fake.set(func() { fake.capacity = 20 })
+	eventually(t, "it is paid", func() bool { return tokens.Owed() == 0 })
+	expect("paid", 13, 0, 7)
+	for _, amount := range []float64{-1, math.NaN(), math.Inf(1), 1e16} {
+		_, err := tokens.Reserve(ctx, amount)
+		if _, ok := tokens.TryReserve(amount); ok || err == nil || tokens.Charge(amount) == nil {
+			t.Error(amount)
+		}
+	}
+	short, stop := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer stop()
+	if _, err := tokens.Reserve(short, 8); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+// What is settled after the handle was closed is part of the last report.
+func TestAReservationKeepsItsBudgetOpen(t *testing.T) {
+	fake := startFake(t, 10)
+	fake.set(func() { fake.budget = &wire.BudgetLease{PeriodStart: proto.Int64(3600), PeriodEnd: proto.Int64(7200)} })
+	client := dial(t, fake.address)
+	tokens := must(client.Budget("tokens"))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	reservation := must(tokens.Reserve(ctx, 6))
+	tokens.Close()
+	time.Sleep(50 * time.Millisecond)
+	fake.set(func() {
+		if len(fake.released) > 0 {
+			t.Error("the lease was released")
+		}
+	})
+	if err := reservation.Settle(2); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the lease is released", func() bool {
+		done := false
+		fake.set(func() { done = len(fake.spent) == 1 && fake.spent[0].GetAmount() == 2 })
+		return done
+	})
+	if _, err := tokens.Reserve(ctx, 0); err != leaseway.ErrClosed {
+		t.Error(err)
+	}
+}

@@ -25,6 +25,8 @@ type fake struct {
 	asked    int
 	last     *wire.GetCapacityRequest
 	released []string
+	// spent has the last reports of budgets, as long as released.
+	spent []*wire.Spent
 	// silent: requests are not answered.
 	silent bool
 	// offersStreams: it says that it accepts streams of renewals, as behind a proxy that does not pass them.
@@ -91,6 +93,7 @@ func (f *fake) releaseCapacity(_ context.Context, request *wire.ReleaseCapacityR
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.released = append(f.released, request.GetResourceId()...)
+	f.spent = append(f.spent, request.GetSpent()...)
 	return new(wire.ReleaseCapacityResponse), nil
 }
 

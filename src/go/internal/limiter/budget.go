@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -27,9 +28,10 @@ type Budget struct {
 // spender is a caller that waits for an allowance.
 type spender struct {
 	amount float64
-	// done is closed when the amount was spent, or when the budget was closed: then err is set.
-	done chan struct{}
-	err  error
+	// done is closed when the amount was spent: then spentIn is set, or when the budget was closed: then err is set.
+	done    chan struct{}
+	spentIn SpentIn
+	err     error
 }
 
 // NewBudget returns a budget without an allowance. onPressure is called if a larger allowance is needed soon. It must not
@@ -40,36 +42,46 @@ func NewBudget(now func() time.Duration, onPressure func()) *Budget {
 
 func newIncarnation() uint64 { return max(rand.Uint64(), 1) }
 
-// TrySpend spends an amount if the allowance covers it now and no caller waits.
-func (b *Budget) TrySpend(amount float64) bool {
+// errNotCovered says that the allowance does not cover an amount now, or that a caller waits already.
+var errNotCovered = errors.New("leaseway: the allowance does not cover the amount now")
+
+// TrySpend spends an amount if the allowance covers it now and no caller waits. waits says that the caller will wait if it
+// is refused. Otherwise a refused amount is noted as demand. The error is ErrClosed or errNotCovered.
+func (b *Budget) TrySpend(amount float64, waits bool) (SpentIn, error) {
 	now := b.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || len(b.spenders) > 0 {
-		return false
+	if b.closed {
+		return SpentIn{}, ErrClosed
+	}
+	if len(b.spenders) > 0 {
+		return SpentIn{}, errNotCovered
 	}
 	isSpent := b.book.Spend(now, amount)
-	if !isSpent {
+	if !isSpent && !waits {
 		b.book.Refuse(now, amount)
 	}
 	if !isSpent || b.book.IsShort(now) {
 		b.onPressure()
 	}
-	return isSpent
+	if !isSpent {
+		return SpentIn{}, errNotCovered
+	}
+	return b.book.SpendsIn(), nil
 }
 
 // Spend waits until the allowance covers an amount, and spends it. If the context ends first, nothing is spent.
-func (b *Budget) Spend(ctx context.Context, amount float64) error {
+func (b *Budget) Spend(ctx context.Context, amount float64) (SpentIn, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return SpentIn{}, err
 	}
-	s, err := b.spendOrQueue(amount)
+	spentIn, s, err := b.spendOrQueue(amount)
 	if s == nil {
-		return err
+		return spentIn, err
 	}
 	select {
 	case <-s.done:
-		return s.err
+		return s.spentIn, s.err
 	case <-ctx.Done():
 	}
 	now := b.now()
@@ -78,41 +90,69 @@ func (b *Budget) Spend(ctx context.Context, amount float64) error {
 	at := slices.Index(b.spenders, s)
 	if at < 0 {
 		// At the same moment the amount was spent, or the budget was closed.
-		return s.err
+		return s.spentIn, s.err
 	}
 	b.spenders = slices.Delete(b.spenders, at, at+1)
 	b.waiting = b.waiting.minus(sumOf(s.amount))
 	b.serve(now)
-	return ctx.Err()
+	return SpentIn{}, ctx.Err()
 }
 
 // spendOrQueue spends an amount at once, or returns the caller's place in the queue.
-func (b *Budget) spendOrQueue(amount float64) (*spender, error) {
+func (b *Budget) spendOrQueue(amount float64) (SpentIn, *spender, error) {
 	now := b.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, ErrClosed
+		return SpentIn{}, nil, ErrClosed
 	}
 	if len(b.spenders) == 0 && b.book.Spend(now, amount) {
 		if b.book.IsShort(now) {
 			b.onPressure()
 		}
-		return nil, nil
+		return b.book.SpendsIn(), nil, nil
 	}
 	s := &spender{amount: amount, done: make(chan struct{})}
 	b.spenders = append(b.spenders, s)
 	b.waiting = b.waiting.plus(sumOf(amount))
 	b.serve(now)
-	return s, nil
+	return SpentIn{}, s, nil
+}
+
+// Settle says that of an amount spent in advance this much was used. It takes back the rest, or charges the excess.
+func (b *Budget) Settle(reserved, used float64, in SpentIn) {
+	b.update(func(now time.Duration) { b.book.Settle(now, reserved, used, in) })
+}
+
+// GiveBack takes back an amount spent in advance, and notes it as demand, because its caller may try again.
+func (b *Budget) GiveBack(amount float64, in SpentIn) {
+	b.update(func(now time.Duration) {
+		b.book.Settle(now, amount, 0, in)
+		b.book.Refuse(now, amount)
+	})
+}
+
+// Charge spends an amount that was used already. What the allowance does not cover is owed.
+func (b *Budget) Charge(amount float64) {
+	b.update(func(now time.Duration) { b.book.Charge(now, amount) })
+}
+
+func (b *Budget) update(change func(now time.Duration)) {
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(now)
+	b.serve(now)
 }
 
 // serve spends for the callers at the head of the queue, as far as the allowance goes. The lock must be held.
 func (b *Budget) serve(now time.Duration) {
 	served := 0
 	for served < len(b.spenders) && b.book.Spend(now, b.spenders[served].amount) {
-		b.waiting = b.waiting.minus(sumOf(b.spenders[served].amount))
-		close(b.spenders[served].done)
+		s := b.spenders[served]
+		b.waiting = b.waiting.minus(sumOf(s.amount))
+		s.spentIn = b.book.SpendsIn()
+		close(s.done)
 		served++
 	}
 	b.spenders = slices.Delete(b.spenders, 0, served)
@@ -133,7 +173,7 @@ func (b *Budget) Take(now time.Duration, lease *session.Lease) bool {
 	if b.closed {
 		return false
 	}
-	asks := b.book.Take(lease, newIncarnation)
+	asks := b.book.Take(now, lease, newIncarnation)
 	if len(b.spenders) > 0 {
 		b.serve(now)
 	}
@@ -160,6 +200,13 @@ func (b *Budget) Left() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.book.Left(now)
+}
+
+// Owed returns what was charged and is not covered by an allowance yet.
+func (b *Budget) Owed() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.book.Owed()
 }
 
 // Spent returns what was spent in the current period.

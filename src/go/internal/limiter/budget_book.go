@@ -11,6 +11,10 @@ import (
 //
 // The lease of a budget is a cumulative allowance for the period. The book adds up exactly what its incarnation has spent.
 // It never spends beyond the allowance, after the end of the lease, or in another period.
+//
+// Amounts that are charged after they were used are owed as far as the allowance does not cover them. The next allowances
+// pay them before anything else is spent. An amount that is not needed can be taken back in the period and by the
+// incarnation that spent it, because only there the next report lowers the sum.
 type BudgetBook struct {
 	incarnation uint64
 	// period is nil before the first lease.
@@ -21,6 +25,8 @@ type BudgetBook struct {
 	// until is the end of the lease.
 	until time.Duration
 	spent sum
+	// owed was charged, and is not covered by an allowance yet.
+	owed sum
 	// waiting is what callers wait for, and first what the first of them waits for.
 	waiting, first float64
 	// refused was refused to callers that do not wait, and refusedAt says when.
@@ -34,6 +40,13 @@ type BudgetBook struct {
 	sampled   sum
 	// wanted is the demand that was last reported.
 	wanted float64
+}
+
+// SpentIn is the incarnation and the period in which an amount was spent. It can be taken back only there.
+type SpentIn struct {
+	incarnation uint64
+	// period is the start of the period. It is 0 before the first lease, when nothing can be spent.
+	period int64
 }
 
 const (
@@ -54,7 +67,7 @@ func NewBudgetBook(now time.Duration, incarnation uint64) BudgetBook {
 
 // Take takes the newest lease of the session, unless it is known already. fresh returns the next incarnation, for a client
 // that is told to start over. Take returns whether the client should ask again at once.
-func (b *BudgetBook) Take(lease *session.Lease, fresh func() uint64) bool {
+func (b *BudgetBook) Take(now time.Duration, lease *session.Lease, fresh func() uint64) bool {
 	if lease.Budget == nil || lease.Token == 0 || lease.Token == b.seen {
 		return false
 	}
@@ -69,21 +82,67 @@ func (b *BudgetBook) Take(lease *session.Lease, fresh func() uint64) bool {
 		return true
 	}
 	b.token, b.allowance, b.until = lease.Token, sumOf(min(lease.Capacity, MaxAmount)), lease.End
+	b.pay(now)
 	return false
 }
 
-// Spend spends an amount from 0 to MaxAmount if the allowance covers all of it.
+// pay pays what is owed, as far as the allowance covers it.
+func (b *BudgetBook) pay(now time.Duration) {
+	paid := b.owed.atMost(b.uncommitted(now))
+	b.owed, b.spent = b.owed.minus(paid), b.spent.plus(paid)
+}
+
+// uncommitted returns the part of the allowance that is not spent. It is 0 after the end of the lease.
+func (b *BudgetBook) uncommitted(now time.Duration) sum {
+	if !b.isLive(now) {
+		return sum{}
+	}
+	return b.allowance.minus(b.spent)
+}
+
+func (b *BudgetBook) isLive(now time.Duration) bool { return now < b.until }
+
+// Spend spends an amount from 0 to MaxAmount if the allowance covers all of it and nothing is owed.
 func (b *BudgetBook) Spend(now time.Duration, amount float64) bool {
-	after := b.spent.plus(sumOf(amount))
-	if now >= b.until || b.allowance.less(after) {
+	if !b.isLive(now) || !b.owed.isZero() || b.uncommitted(now).less(sumOf(amount)) {
 		return false
 	}
-	b.spent = after
+	b.spent = b.spent.plus(sumOf(amount))
 	if amount >= b.refused {
 		b.refused = 0
 	}
 	return true
 }
+
+// SpendsIn returns where amounts are spent now.
+func (b *BudgetBook) SpendsIn() SpentIn {
+	in := SpentIn{incarnation: b.incarnation}
+	if b.period != nil {
+		in.period = b.period.Start
+	}
+	return in
+}
+
+// Settle says that of an amount spent in advance this much was used. It takes back the rest, unless the period or the
+// incarnation has changed since. It charges what exceeds the reserved amount.
+func (b *BudgetBook) Settle(now time.Duration, reserved, used float64, in SpentIn) {
+	switch {
+	case used >= reserved:
+		b.owed = b.owed.plus(sumOf(used).minus(sumOf(reserved)))
+	case in == b.SpendsIn():
+		b.spent = b.spent.minus(sumOf(reserved).minus(sumOf(used)))
+	}
+	b.pay(now)
+}
+
+// Charge spends an amount that was used already. What the allowance does not cover is owed.
+func (b *BudgetBook) Charge(now time.Duration, amount float64) {
+	b.owed = b.owed.plus(sumOf(amount))
+	b.pay(now)
+}
+
+// Owed returns what was charged and is not covered by an allowance yet.
+func (b *BudgetBook) Owed() float64 { return b.owed.ceil() }
 
 // Refuse notes an amount that was refused to a caller that does not wait, so that it is asked for.
 func (b *BudgetBook) Refuse(now time.Duration, amount float64) {
@@ -97,12 +156,12 @@ func (b *BudgetBook) refusedLately(now time.Duration) float64 {
 	return 0
 }
 
-// Left returns what may be spent now, without asking.
+// Left returns what may be spent now, without asking. It is 0 while something is owed.
 func (b *BudgetBook) Left(now time.Duration) float64 {
-	if now >= b.until {
+	if !b.owed.isZero() {
 		return 0
 	}
-	return b.allowance.minus(b.spent).floor()
+	return b.uncommitted(now).floor()
 }
 
 // Spent returns what this incarnation has spent in the current period.
@@ -114,20 +173,23 @@ func (b *BudgetBook) Period() *session.BudgetLease { return b.period }
 // SetWaiting sets what callers wait for: in total, and the first of them.
 func (b *BudgetBook) SetWaiting(total, first float64) { b.waiting, b.first = total, first }
 
-// IsShort returns whether callers wait, or less is left than was refused or than half of what was last wanted.
+// IsShort returns whether callers wait, or something is owed, or less is left than was refused or than half of what was
+// last wanted.
 func (b *BudgetBook) IsShort(now time.Duration) bool {
 	left := b.Left(now)
-	return b.waiting > 0 || left < b.refusedLately(now) || b.rate > 0 && left < b.wanted/2
+	return b.waiting > 0 || !b.owed.isZero() || left < b.refusedLately(now) || b.rate > 0 && left < b.wanted/2
 }
 
 // Close ends the allowance.
 func (b *BudgetBook) Close() { b.until = 0 }
 
-// Wants returns the demand and the report. The demand is what is spent in two refresh intervals, what callers wait for, and
-// what was refused.
+// Wants returns the demand and the report. The demand is what is spent in two refresh intervals, what callers wait for, what
+// was refused, and what is owed.
 func (b *BudgetBook) Wants(now time.Duration) (float64, *session.BudgetUse) {
+	b.pay(now)
 	if elapsed := (now - b.sampledAt).Seconds(); elapsed >= minSampleSeconds {
-		recent := b.spent.minus(b.sampled).ceil() / elapsed
+		// One of the two is 0. More may have been taken back than spent.
+		recent := (b.spent.minus(b.sampled).ceil() - b.sampled.minus(b.spent).ceil()) / elapsed
 		b.rate += (recent - b.rate) * (1 - math.Exp(-elapsed/rateSeconds))
 		if b.rate < 1e-6 {
 			b.rate = 0
@@ -135,7 +197,7 @@ func (b *BudgetBook) Wants(now time.Duration) (float64, *session.BudgetUse) {
 		b.sampledAt, b.sampled = now, b.spent
 	}
 	refused := b.refusedLately(now)
-	b.wanted = min(math.Ceil(b.rate*2*b.refresh.Seconds()+b.waiting+refused), MaxAmount)
+	b.wanted = min(math.Ceil(b.rate*2*b.refresh.Seconds()+b.waiting+refused+b.owed.ceil()), MaxAmount)
 	report := &session.BudgetUse{
 		Spent:       b.spent.ceil(),
 		Incarnation: b.incarnation,

@@ -19,6 +19,11 @@ func (s sum) plus(other sum) sum { return sum{s.units.add(other.units)} }
 // minus returns the difference, or 0 if other is larger.
 func (s sum) minus(other sum) sum { return sum{s.units.sub(other.units)} }
 
+// atMost returns the smaller of two sums.
+func (s sum) atMost(other sum) sum { return sum{min128(s.units, other.units)} }
+
+func (s sum) isZero() bool { return s.units.isZero() }
+
 func (s sum) less(other sum) bool { return s.units.less(other.units) }
 
 // floor returns the sum, rounded down.
