@@ -21,8 +21,10 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/leaseway/leaseway/src/go"
+	"github.com/leaseway/leaseway/src/go/internal/wire"
 )
 
 func TestInvalidSettingsAreNamed(t *testing.T) {
@@ -275,7 +277,7 @@ func TestReservationsOfSeveralLimitsAreSettledByLimit(t *testing.T) {
 	defer cancel()
 	both := must(client.Limits(tokens.Of(10), slots.Of(1)))
 	reservation := must(both.Reserve(ctx))
-	if reserved := reservation.Reserved(); !slices.Equal(reserved, []int{10, 1}) || slots.InUse() != 1 {
+	if reserved := reservation.Reserved(); !slices.Equal(reserved, []float64{10, 1}) || slots.InUse() != 1 {
 		t.Error(reserved, slots.InUse())
 	}
 	if err := errors.Join(reservation.Settle(2, 0), reservation.Settle(10, 0)); err != nil || slots.InUse() != 0 {
@@ -392,4 +394,101 @@ func TestGRPCCallsAndStreamsHoldAPermit(t *testing.T) {
 	}
 	cancel()
 	eventually(t, "the stream ends", func() bool { return gauge.InUse() == 0 })
+}
+
+func TestLimitsTakeAmountsOfBudgets(t *testing.T) {
+	budgets, others := startFake(t, 10), startFake(t, 5)
+	budgets.set(func() {
+		budgets.budget = &wire.BudgetLease{PeriodStart: proto.Int64(3600), PeriodEnd: proto.Int64(7200)}
+	})
+	client, other := dial(t, budgets.address), dial(t, others.address)
+	dollars := must(client.Budget("dollars"))
+	tokens := must(other.Rate("tokens", leaseway.WithWants(5), leaseway.WithBurst(10)))
+	slots := must(other.Gauge("slots", leaseway.WithWants(5)))
+	ready(t, other)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	expect := func(what string, spent, owed float64, inUse uint64) {
+		t.Helper()
+		if dollars.Spent() != spent || dollars.Owed() != owed || slots.InUse() != inUse {
+			t.Errorf("%s: %g spent, %g owed, %d in use", what, dollars.Spent(), dollars.Owed(), slots.InUse())
+		}
+	}
+	limits := must(client.Limits(tokens.Of(5), dollars.Of(2.5), slots.Of(1)))
+	release, err := limits.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("acquired", 2.5, 0, 1)
+	var refusal *leaseway.RefusalError
+	if _, err := must(limits.WithPermits(0, 8, 1)).TryAcquire(); !errors.As(err, &refusal) || refusal.Resource != "dollars" {
+		t.Error(err)
+	} else if _, known := refusal.RetryAfter(); known || refusal.Index != 1 || !strings.Contains(err.Error(), "allowance") {
+		t.Error(err, refusal)
+	}
+	if _, err := must(limits.WithPermits(11, 1, 1)).TryReserve(); !errors.As(err, &refusal) || refusal.Burst != 10 {
+		t.Error(err)
+	}
+	expect("refused", 2.5, 0, 1)
+	if err := limits.Refund(0, 1.5, 0); err != nil {
+		t.Error(err)
+	}
+	expect("refunded", 1, 0, 1)
+	release()
+	release()
+	if err := limits.Refund(0, 1, 0); err != nil {
+		t.Error(err)
+	}
+	expect("released", 1, 0, 0)
+
+	reservation := must(must(limits.WithPermits(0, 6.5, 1)).Reserve(ctx))
+	if reserved := reservation.Reserved(); !slices.Equal(reserved, []float64{0, 6.5, 1}) {
+		t.Error(reserved)
+	}
+	expect("reserved", 7.5, 0, 1)
+	if err := errors.Join(reservation.Settle(0, 4.5, 1), reservation.Settle(0, 0, 0)); err != nil {
+		t.Error(err)
+	}
+	reservation.Cancel()
+	expect("settled", 5.5, 0, 0)
+	must(must(limits.WithPermits(0, 1, 0)).TryReserve()).Cancel()
+	expect("cancelled", 5.5, 0, 0)
+	if err := must(must(limits.WithPermits(0, 0, 0)).Reserve(ctx)).Settle(0, 0.5, 0); err != nil {
+		t.Error(err)
+	}
+	expect("more than was reserved", 6, 0, 0)
+	invalid := must(must(limits.WithPermits(0, 1, 1)).Reserve(ctx))
+	if err := invalid.Settle(1.5, math.NaN(), 0); err == nil || !strings.Contains(err.Error(), "tokens") {
+		t.Error(err)
+	}
+	expect("spent in full", 7, 0, 0)
+	if err := limits.Charge(0, 5, 0); err != nil {
+		t.Error(err)
+	}
+	expect("charged", 10, 2, 0)
+	if err := limits.Charge(0.5, 1, 0); err == nil || !strings.Contains(err.Error(), "whole number") {
+		t.Error(err)
+	}
+	expect("the others are charged", 10, 3, 0)
+	for _, numbers := range [][]float64{{0, -1, 0}, {0, math.Inf(1), 0}, {0.5, 0, 0}, {0, 0, 0.5}, {math.NaN(), 0, 0}} {
+		if _, err := limits.WithPermits(numbers...); err == nil {
+			t.Error(numbers)
+		}
+	}
+	short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer stop()
+	if _, err := limits.Acquire(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	// A closed limit refuses all, and the others get back what was taken.
+	budgets.set(func() { budgets.capacity = 20 })
+	eventually(t, "it is paid", func() bool { return dollars.Owed() == 0 && dollars.Left() > 0 })
+	slots.Close()
+	if _, err := limits.Acquire(ctx); err != leaseway.ErrClosed {
+		t.Error(err)
+	}
+	if _, err := must(limits.WithPermits(0, 1, 0)).Reserve(ctx); err != leaseway.ErrClosed {
+		t.Error(err)
+	}
+	expect("closed", 13, 0, 0)
 }

@@ -3,6 +3,7 @@ package leaseway
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/leaseway/leaseway/src/go/internal/limiter"
@@ -96,6 +97,14 @@ func checkWants(wants float64) error {
 }
 
 var errNegativeCount = errors.New("leaseway: a negative number of permits")
+
+// wholeNumber returns a number of permits that was given as one of several numbers, some of which may be amounts.
+func wholeNumber(n float64) (uint64, error) {
+	if n >= 0 && n < 1<<63 && n == math.Trunc(n) {
+		return uint64(n), nil
+	}
+	return 0, fmt.Errorf("leaseway: %g is not a number of permits: it must be a whole number, not negative", n)
+}
 
 func checkCount(n int) (uint64, error) {
 	if n < 0 {

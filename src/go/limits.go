@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,58 +18,77 @@ type Limiter interface {
 	Begin(ctx context.Context) (end func(), err error)
 }
 
-// Cost is what an operation costs at one limit: see [Rate.Of] and [Gauge.Of].
+// Cost is what an operation costs at one limit: see [Rate.Of], [Gauge.Of] and [Budget.Of].
 type Cost struct {
 	opened *opened
-	n      int
+	// number is a number of permits, or an amount of a budget.
+	number float64
 }
 
 // Of returns n permits of this rate, for [Client.Limits].
-func (r *Rate) Of(n int) Cost { return Cost{r.opened, n} }
+func (r *Rate) Of(n int) Cost { return Cost{r.opened, float64(n)} }
 
 // Of returns n permits of this gauge, for [Client.Limits].
-func (g *Gauge) Of(n int) Cost { return Cost{g.opened, n} }
+func (g *Gauge) Of(n int) Cost { return Cost{g.opened, float64(n)} }
 
-// Limits are several limits that an operation needs permits of.
+// Of returns an amount of this budget, for [Client.Limits].
+func (b *Budget) Of(amount float64) Cost { return Cost{b.opened, amount} }
+
+// Limits are several limits that an operation needs permits of, or amounts if they are budgets.
 //
 // A caller takes the permits of all limits at the same moment, or nothing. While it waits it holds nothing. At each limit
 // it is served first come, first served, together with callers that need that limit alone, so a caller that needs much is
 // not starved, and no order of the limits leads to a deadlock. A limit of which 0 permits are needed is not waited for.
 //
+// With budgets, a caller first waits for the amounts of all budgets, then for the permits. It holds nothing while it waits
+// for a budget, and gives the amounts back if it does not get the permits.
+//
+// Methods that take one number for each limit take amounts for budgets, and whole numbers for rates and gauges.
+//
 // Limits are cheap, and need not be closed. They do not keep their resources open: the handles do.
 type Limits struct {
 	resources []*opened
-	joint     *limiter.Joint
+	joint     *limiter.JointBudgets
+	// refundable is shared with the same limits with other numbers.
+	refundable *limiter.Refundable
 }
 
-// Limits combines these costs. It returns an error if a number of permits is negative.
+// Limits combines these costs. It returns an error if a number of permits is negative, or an amount is invalid.
 func (c *Client) Limits(costs ...Cost) (*Limits, error) {
 	resources := make([]*opened, len(costs))
-	permits := make([]int, len(costs))
+	numbers := make([]float64, len(costs))
 	for i, cost := range costs {
-		resources[i], permits[i] = cost.opened, cost.n
+		resources[i], numbers[i] = cost.opened, cost.number
 	}
-	return newLimits(resources, permits)
+	return newLimits(resources, numbers, new(limiter.Refundable))
 }
 
-func newLimits(resources []*opened, permits []int) (*Limits, error) {
+func newLimits(resources []*opened, numbers []float64, refundable *limiter.Refundable) (*Limits, error) {
 	parts := make([]limiter.Part, len(resources))
 	for i, o := range resources {
-		n, err := checkCount(permits[i])
+		part, err := o.part(numbers[i])
 		if err != nil {
-			return nil, fmt.Errorf("%w of %q", err, o.id)
+			return nil, fmt.Errorf("%q: %w", o.id, err)
 		}
-		parts[i] = limiter.Part{Rate: o.rate, Gauge: o.gauge, N: n}
+		parts[i] = part
 	}
-	return &Limits{resources, limiter.NewJoint(parts)}, nil
+	return &Limits{resources, limiter.NewJointBudgets(parts), refundable}, nil
 }
 
-// WithPermits returns the same limits with other numbers of permits, one for each.
-func (l *Limits) WithPermits(permits ...int) (*Limits, error) {
-	if err := l.checkNumbers(len(permits)); err != nil {
+func (o *opened) part(number float64) (limiter.Part, error) {
+	if o.budget != nil {
+		return limiter.Part{Budget: o.budget, Amount: number}, checkAmount(number)
+	}
+	n, err := wholeNumber(number)
+	return limiter.Part{Rate: o.rate, Gauge: o.gauge, N: n}, err
+}
+
+// WithPermits returns the same limits with other numbers of permits or amounts, one for each.
+func (l *Limits) WithPermits(numbers ...float64) (*Limits, error) {
+	if err := l.checkNumbers(len(numbers)); err != nil {
 		return nil, err
 	}
-	return newLimits(l.resources, permits)
+	return newLimits(l.resources, numbers, l.refundable)
 }
 
 // Resources returns the names of the resources, in order.
@@ -83,21 +101,24 @@ func (l *Limits) Resources() []string {
 }
 
 // Acquire waits for the permits of all limits, and takes them together. The permits of gauges are in use until release is
-// called, which is idempotent; those of rates are used up. If the context ends first, nothing is taken.
+// called, which is idempotent; those of rates are used up, and amounts of budgets are spent. If the context ends first,
+// nothing is taken.
 func (l *Limits) Acquire(ctx context.Context) (release func(), err error) {
-	if err := l.joint.Acquire(ctx); err != nil {
+	spends, err := l.joint.Acquire(ctx)
+	if err != nil {
 		return nil, err
 	}
-	return l.keep()
+	return l.keep(spends)
 }
 
 // TryAcquire takes the permits of all limits if they are available now. If one refuses, the error is a [RefusalError], and
 // nothing is taken from the others.
 func (l *Limits) TryAcquire() (release func(), err error) {
-	if err := l.refusal(l.joint.TryAcquire()); err != nil {
-		return nil, err
+	spends, refusal := l.joint.TryAcquire()
+	if refusal != nil {
+		return nil, l.refusal(refusal)
 	}
-	return l.keep()
+	return l.keep(spends)
 }
 
 // Begin waits for the permits of all limits, see [Limiter].
@@ -105,53 +126,56 @@ func (l *Limits) Begin(ctx context.Context) (end func(), err error) { return l.A
 
 // Reserve waits for the permits of all limits, for work whose cost is known only at its end.
 func (l *Limits) Reserve(ctx context.Context) (*Reservations, error) {
-	if err := l.joint.Acquire(ctx); err != nil {
+	spends, err := l.joint.Acquire(ctx)
+	if err != nil {
 		return nil, err
 	}
-	return l.keepReserved()
+	return l.keepReserved(spends)
 }
 
 // TryReserve reserves the permits of all limits if they are available now. If one refuses, the error is a [RefusalError].
 func (l *Limits) TryReserve() (*Reservations, error) {
-	if err := l.refusal(l.joint.TryAcquire()); err != nil {
-		return nil, err
+	spends, refusal := l.joint.TryAcquire()
+	if refusal != nil {
+		return nil, l.refusal(refusal)
 	}
-	return l.keepReserved()
+	return l.keepReserved(spends)
 }
 
 func (l *Limits) refusal(refusal *limiter.Refusal) error {
-	switch {
-	case refusal == nil:
-		return nil
-	case refusal.IsClosed:
+	if refusal.IsClosed {
 		return ErrClosed
 	}
-	return &RefusalError{refusal.Index, l.resources[refusal.Index].id, refusal.Burst, refusal.RetryAfter}
+	o := l.resources[refusal.Index]
+	return &RefusalError{refusal.Index, o.id, refusal.Burst, refusal.RetryAfter, o.budget != nil}
 }
 
 // keep keeps the resources open until the permits are released.
-func (l *Limits) keep() (release func(), err error) {
-	if !l.retain() {
+func (l *Limits) keep(spends limiter.Spends) (release func(), err error) {
+	if !l.retain(spends) {
 		return nil, ErrClosed
 	}
+	end := l.refundable.Add(l.joint.Parts(), spends)
 	return sync.OnceFunc(func() {
+		end()
 		l.joint.Release()
 		l.drop()
 	}), nil
 }
 
-func (l *Limits) keepReserved() (*Reservations, error) {
-	if !l.retain() {
+func (l *Limits) keepReserved(spends limiter.Spends) (*Reservations, error) {
+	if !l.retain(spends) {
 		return nil, ErrClosed
 	}
-	return &Reservations{limits: l, promises: l.joint.Reserve()}, nil
+	return &Reservations{limits: l, promises: l.joint.Reserve(), spends: spends}, nil
 }
 
-// retain keeps the resources open, or releases the permits if one is closed.
-func (l *Limits) retain() bool {
+// retain keeps the resources open. If one is closed, it releases the permits and gives the amounts back.
+func (l *Limits) retain(spends limiter.Spends) bool {
 	for i, o := range l.resources {
 		if !o.retain() {
 			l.joint.Release()
+			l.joint.GiveBack(spends)
 			for _, kept := range l.resources[:i] {
 				kept.drop()
 			}
@@ -167,36 +191,55 @@ func (l *Limits) drop() {
 	}
 }
 
-// Charge charges each rate for permits that were used already, see [Rate.Charge]: one number for each limit. Those of
-// gauges are ignored. If the maximum debt of rates is exceeded, the error has a [DebtExceededError], and names the first of
-// them; the others were charged in full.
-func (l *Limits) Charge(permits ...uint64) error {
-	if err := l.checkNumbers(len(permits)); err != nil {
+// Charge charges each rate for permits that were used already, see [Rate.Charge], and each budget for an amount, see
+// [Budget.Charge]: one number for each limit. Those of gauges are ignored. If the maximum debt of rates is exceeded, the
+// error has a [DebtExceededError]. It names the first limit that has an error; the others were charged in full.
+func (l *Limits) Charge(numbers ...float64) error {
+	if err := l.checkNumbers(len(numbers)); err != nil {
 		return err
 	}
-	return l.eachRate(func(i int, rate *limiter.Rate) error { return rate.Charge(permits[i]) })
-}
-
-// Refund returns to each rate the permits that passed last, because they were not used, see [Rate.Refund]: one number for
-// each limit. Those of gauges are ignored: release their permits.
-func (l *Limits) Refund(permits ...uint64) error {
-	if err := l.checkNumbers(len(permits)); err != nil {
-		return err
-	}
-	return l.eachRate(func(i int, rate *limiter.Rate) error {
-		rate.Refund(permits[i])
+	return l.each(func(i int, o *opened) error {
+		part, err := o.part(numbers[i])
+		switch {
+		case err != nil:
+			return err
+		case o.rate != nil:
+			return o.counted(o.rate.Charge(part.N))
+		}
+		o.budget.Charge(part.Amount)
 		return nil
 	})
 }
 
-// eachRate does something at each rate. It returns the first error.
-func (l *Limits) eachRate(do func(i int, rate *limiter.Rate) error) error {
+// Refund returns to each rate the permits that passed last, because they were not used, see [Rate.Refund]: one number for
+// each limit. Those of gauges are ignored: release their permits. Budgets take an amount back while their period lasts, but
+// only from what was acquired with these limits and is not released yet, the oldest first: so refund before releasing.
+func (l *Limits) Refund(numbers ...float64) error {
+	if err := l.checkNumbers(len(numbers)); err != nil {
+		return err
+	}
+	return l.each(func(i int, o *opened) error {
+		part, err := o.part(numbers[i])
+		switch {
+		case err != nil:
+			return err
+		case o.rate != nil:
+			o.rate.Refund(part.N)
+		default:
+			l.refundable.Refund(i, o.budget, part.Amount)
+		}
+		return nil
+	})
+}
+
+// each does something at each rate and budget. It returns the first error.
+func (l *Limits) each(do func(i int, o *opened) error) error {
 	var first error
 	for i, o := range l.resources {
-		if o.rate == nil {
+		if o.gauge != nil {
 			continue
 		}
-		if err := o.counted(do(i, o.rate)); err != nil && first == nil {
+		if err := do(i, o); err != nil && first == nil {
 			first = fmt.Errorf("%q: %w", o.id, err)
 		}
 	}
@@ -212,51 +255,59 @@ func (l *Limits) checkNumbers(given int) error {
 
 // RefusalError says that a limit refuses a request for permits of several. Nothing was taken from any of them.
 type RefusalError struct {
-	// Index is the index of the limit. If several refuse, it is the one whose permits will be available last.
+	// Index is the index of the limit. If several refuse, it is the one whose permits will be available last. Budgets are
+	// asked before rates and gauges.
 	Index int
 	// Resource is its name.
 	Resource string
 	// Burst is the maximum number of permits of it that can be available at once, if more are needed; otherwise 0.
 	Burst      float64
 	retryAfter time.Duration
+	isBudget   bool
 }
 
 // RetryAfter returns when to try again: the permits of all limits will be available after this time, if nothing changes.
-// It returns false if that is unknown, or never at the current capacity.
+// It returns false if that is unknown, as for a budget, or never at the current capacity.
 func (e *RefusalError) RetryAfter() (time.Duration, bool) {
 	return max(e.retryAfter, 0), e.retryAfter != limiter.Unknown
 }
 
 func (e *RefusalError) Error() string {
 	why := "no permit is free now"
-	if e.Burst > 0 {
+	switch {
+	case e.isBudget:
+		why = "the allowance of this client does not cover the amount now"
+	case e.Burst > 0:
 		why = fmt.Sprintf("more than the %g that can be available at once", e.Burst)
 	}
 	return fmt.Sprintf("leaseway: %q: %s", e.Resource, why)
 }
 
-// Reservations are permits of several limits for work whose cost is known only at its end. They have to be settled or
-// cancelled: they keep their resources open, and until then all of their permits count as used.
+// Reservations are permits of several limits for work whose cost is known only at its end, or amounts if they are budgets.
+// They have to be settled or cancelled: they keep their resources open, and until then all of their permits count as used.
 type Reservations struct {
 	limits   *Limits
 	promises []limiter.Promise
+	spends   limiter.Spends
 	settled  atomic.Bool
 }
 
-// Reserved returns the number of permits taken of each limit.
-func (r *Reservations) Reserved() []int {
+// Reserved returns the number of permits taken of each limit, or the amount.
+func (r *Reservations) Reserved() []float64 {
 	parts := r.limits.joint.Parts()
-	permits := make([]int, len(parts))
+	numbers := make([]float64, len(parts))
 	for i := range parts {
-		permits[i] = int(parts[i].N)
+		numbers[i] = float64(parts[i].N) + parts[i].Amount
 	}
-	return permits
+	return numbers
 }
 
-// Settle settles for the permits that were used, one number for each limit. Each rate gets its unused permits back, or is
-// charged for the excess, see [Reservation.Settle]. The permits of gauges are returned; their numbers are ignored. If the
-// maximum debt of rates is exceeded, the error has a [DebtExceededError]; all rates are settled. Only the first call counts.
-func (r *Reservations) Settle(used ...uint64) error {
+// Settle settles for what was used, one number for each limit. Each rate gets its unused permits back, or is charged for
+// the excess, see [Reservation.Settle]; a budget its amount, see [BudgetReservation.Settle]. The permits of gauges are
+// returned; their numbers are ignored. If the maximum debt of rates is exceeded, the error has a [DebtExceededError]. If a
+// number is invalid, all that was reserved of that limit counts as used. The error names the first limit that has one; all
+// are settled. Only the first call counts.
+func (r *Reservations) Settle(used ...float64) error {
 	l := r.limits
 	if err := l.checkNumbers(len(used)); err != nil {
 		return err
@@ -266,11 +317,22 @@ func (r *Reservations) Settle(used ...uint64) error {
 	}
 	defer l.drop()
 	l.joint.Release()
-	return l.eachRate(func(i int, rate *limiter.Rate) error { return rate.Settle(r.promises[i], used[i]) })
+	return l.each(func(i int, o *opened) error {
+		part, err := o.part(used[i])
+		switch {
+		case o.rate != nil && err != nil:
+			_ = o.rate.Settle(r.promises[i], r.promises[i].N)
+		case o.rate != nil:
+			return o.counted(o.rate.Settle(r.promises[i], part.N))
+		case err == nil:
+			o.budget.Settle(l.joint.Parts()[i].Amount, part.Amount, r.spends[i])
+		}
+		return err
+	})
 }
 
 // Cancel settles for no permits.
-func (r *Reservations) Cancel() { _ = r.Settle(slices.Repeat([]uint64{0}, len(r.promises))...) }
+func (r *Reservations) Cancel() { _ = r.Settle(make([]float64, len(r.promises))...) }
 
 // counted counts permits that were not charged.
 func (o *opened) counted(err error) error {

@@ -57,6 +57,7 @@ func TestAnAllowanceIsNeverExceeded(t *testing.T) {
 		t.Error(b.Left(allowanceUntil-1), b.Left(allowanceUntil))
 	}
 	expectSpend(t, &b, allowanceUntil, 1, false)
+	expectSpend(t, &b, allowanceUntil, 0, false)
 	b.Take(0, allowance(3, 5, 1000), two)
 	if b.Left(0) != 0 || b.Spent() != 10 {
 		t.Error("it has spent more than a smaller allowance", b.Left(0), b.Spent())

@@ -8,11 +8,14 @@ import (
 	"time"
 )
 
-// Part is a limiter and a number of permits of it. Either Rate or Gauge is set.
+// Part is a limiter and what is needed of it: N permits of a Rate or a Gauge, or an Amount of a Budget. A Joint ignores
+// budgets, see JointBudgets.
 type Part struct {
-	Rate  *Rate
-	Gauge *Gauge
-	N     uint64
+	Rate   *Rate
+	Gauge  *Gauge
+	N      uint64
+	Budget *Budget
+	Amount float64
 }
 
 func (p *Part) queue() *queue {
