@@ -430,7 +430,7 @@ func TestLimitsTakeAmountsOfBudgets(t *testing.T) {
 		t.Error(err)
 	}
 	expect("refused", 2.5, 0, 1)
-	if err := limits.Refund(0, 1.5, 0); err != nil {
+	if err := must(limits.WithPermits(0, 0, 0)).Refund(0, 1.5, 0); err != nil {
 		t.Error(err)
 	}
 	expect("refunded", 1, 0, 1)
@@ -457,11 +457,15 @@ func TestLimitsTakeAmountsOfBudgets(t *testing.T) {
 		t.Error(err)
 	}
 	expect("more than was reserved", 6, 0, 0)
-	invalid := must(must(limits.WithPermits(0, 1, 1)).Reserve(ctx))
+	invalid := must(must(limits.WithPermits(3, 1, 1)).Reserve(ctx))
 	if err := invalid.Settle(1.5, math.NaN(), 0); err == nil || !strings.Contains(err.Error(), "tokens") {
 		t.Error(err)
 	}
 	expect("spent in full", 7, 0, 0)
+	// 5 at first, and 3 now.
+	if taken := other.Stats().Resources[1].Taken; taken != 8 {
+		t.Error(taken)
+	}
 	if err := limits.Charge(0, 5, 0); err != nil {
 		t.Error(err)
 	}

@@ -410,7 +410,7 @@ func TestABudgetIsNeverOverspent(t *testing.T) {
 	var spent atomic.Int64
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	// spend spends costs of 1 to 5 until the condition is false, or a caller has waited for long.
+	// spend spends costs of 1 to 5 until the condition is false, or a caller has waited for long. It reserves some of them.
 	spend := func(name string, goesOn func(spends int) bool) {
 		client := dial(t, addresses[0], leaseway.WithEndpoints(addresses[1:]...), leaseway.WithID(name))
 		defer client.Close()
@@ -418,7 +418,7 @@ func TestABudgetIsNeverOverspent(t *testing.T) {
 		for i := 0; goesOn(i); i++ {
 			cost := int64(i%5 + 1)
 			wait, stop := context.WithTimeout(ctx, 5*time.Second)
-			err := tokens.Spend(wait, float64(cost))
+			err := spendOrReserve(wait, tokens, float64(cost), i%2 == 0)
 			stop()
 			if err != nil {
 				return
@@ -449,6 +449,18 @@ func TestABudgetIsNeverOverspent(t *testing.T) {
 	}
 }
 
+// spendOrReserve spends a cost, or reserves twice as much and settles for it.
+func spendOrReserve(ctx context.Context, budget *leaseway.Budget, cost float64, reserves bool) error {
+	if !reserves {
+		return budget.Spend(ctx, cost)
+	}
+	reservation, err := budget.Reserve(ctx, 2*cost)
+	if err != nil {
+		return err
+	}
+	return reservation.Settle(cost)
+}
+
 func killMaster(t *testing.T, peers []*server) {
 	t.Helper()
 	client := dial(t, peers[0].address)
@@ -469,4 +481,96 @@ func TestAmountsThatWereRefusedAreAskedFor(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		return tokens.TrySpend(5)
 	})
+}
+
+func TestWhatAReservationDoesNotNeedIsSpentByAnotherClient(t *testing.T) {
+	server := serve(t, []template{{glob: "tokens*", kind: "BUDGET", capacity: 1_000, lease: 10, refresh: 1}})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	client := dial(t, server.address)
+	tokens := must(client.Budget("tokens"))
+	reservation := must(tokens.Reserve(ctx, 600))
+	// A refresh reports it as spent.
+	time.Sleep(1500 * time.Millisecond)
+	if err := errors.Join(reservation.Settle(100), must(tokens.Reserve(ctx, 10)).Settle(30), tokens.Charge(70)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what is owed is paid", func() bool { return tokens.Owed() == 0 })
+	if tokens.Spent() != 200 {
+		t.Error(tokens.Spent())
+	}
+	_ = client.Close()
+
+	other := must(dial(t, server.address).Budget("tokens"))
+	if err := other.Spend(ctx, 790); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Charge(15); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the rest is spent", func() bool { return other.Spent() == 800 })
+	short, stop := context.WithTimeout(ctx, 3*time.Second)
+	defer stop()
+	if err := other.Spend(short, 0); !errors.Is(err, context.DeadlineExceeded) || other.Owed() != 5 || other.Left() != 0 {
+		t.Error(err, other.Owed(), other.Left())
+	}
+}
+
+// Clients name the same limits in opposite orders. Their allowances are smaller than what they spend in a second.
+func TestSeveralBudgetsAndAGaugeAreTakenTogether(t *testing.T) {
+	const amount, enough, workers = 600, 500, 4
+	server := serve(t, []template{
+		{glob: "dollars", kind: "BUDGET", capacity: amount, lease: 10, refresh: 1},
+		{glob: "tokens", kind: "BUDGET", capacity: 2 * amount, lease: 10, refresh: 1},
+		{glob: "slots", capacity: 4, lease: 10, refresh: 1},
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	var mu sync.Mutex
+	dollarsUsed, tokensUsed := 0.0, 0.0
+	used := func(dollars, tokens float64) float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		dollarsUsed, tokensUsed = dollarsUsed+dollars, tokensUsed+tokens
+		return dollarsUsed
+	}
+	begun := time.Now()
+	var all sync.WaitGroup
+	for n := range 2 {
+		client := dial(t, server.address)
+		dollars, tokens := must(client.Budget("dollars")), must(client.Budget("tokens"))
+		slots := must(client.Gauge("slots"))
+		costs := []leaseway.Cost{dollars.Of(8), tokens.Of(16), slots.Of(1)}
+		if n == 1 {
+			slices.Reverse(costs)
+		}
+		limits := must(client.Limits(costs...))
+		for range workers {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				for used(0, 0) < enough {
+					reservation, err := limits.Reserve(ctx)
+					if err != nil {
+						t.Error(err, used(0, 0))
+						return
+					}
+					time.Sleep(5 * time.Millisecond)
+					numbers := []float64{6, 12, 1}
+					if n == 1 {
+						slices.Reverse(numbers)
+					}
+					if err := reservation.Settle(numbers...); err != nil {
+						t.Error(err)
+					}
+					used(6, 12)
+				}
+			}()
+		}
+	}
+	all.Wait()
+	t.Logf("%g dollars and %g tokens in %v", dollarsUsed, tokensUsed, time.Since(begun))
+	if dollarsUsed > amount || tokensUsed > 2*amount {
+		t.Errorf("%g dollars and %g tokens used", dollarsUsed, tokensUsed)
+	}
 }

@@ -160,6 +160,19 @@ func TestAmountsAreGivenBackIfTheWaitForPermitsEnds(t *testing.T) {
 	expectSpent(t, "closed", map[*Budget]float64{budget: 0})
 }
 
+func TestABudgetOfWhichNothingIsNeededIsNotWaitedFor(t *testing.T) {
+	without, first := newBudget(), budgetOf(5)
+	joint := NewJointBudgets([]Part{part(without, 0), part(first, 1)})
+	if _, refusal := joint.TryAcquire(); refusal != nil {
+		t.Error(*refusal)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := joint.Acquire(ctx); err != nil || first.Spent() != 2 {
+		t.Error(err, first.Spent())
+	}
+}
+
 func TestPartsOfOneBudgetAddUp(t *testing.T) {
 	budget := budgetOf(5)
 	joint := NewJointBudgets([]Part{part(budget, 3), part(budget, 0), part(budget, 4)})
