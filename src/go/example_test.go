@@ -97,6 +97,56 @@ func ExampleRate_ReserveN() {
 	}
 }
 
+func ExampleBudget_Reserve() {
+	ctx := context.Background()
+	client, err := leaseway.Dial("127.0.0.1:5100")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	budget, err := client.Budget("team/a") // its algorithm is BUDGET
+	if err != nil {
+		log.Fatal(err)
+	}
+	for request := 1; request <= 3; request++ {
+		reservation, err := budget.Reserve(ctx, 4000) // the most that it may cost
+		if err != nil {
+			log.Fatal(err)
+		}
+		used := 1200.5 // … of the answer …
+		if err := reservation.Settle(used); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("request %d: %g spent\n", request, budget.Spent())
+	}
+	// Count a cost that was not reserved.
+	if err := budget.Charge(300); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%g spent, %g owed\n", budget.Spent(), budget.Owed())
+}
+
+func ExampleBudget_Of() {
+	ctx := context.Background()
+	var dollars *leaseway.Budget    // from Client.Budget
+	var requests *leaseway.Rate     // from Client.Rate
+	var connections *leaseway.Gauge // from Client.Gauge
+	var client *leaseway.Client     // from Dial
+	limits, err := client.Limits(dollars.Of(0.25), requests.Of(1), connections.Of(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	reservation, err := limits.Reserve(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer reservation.Cancel() // if the request fails: only the first call counts
+	used := 0.18               // … of the answer …
+	if err := reservation.Settle(used, 1, 1); err != nil {
+		log.Fatal(err)
+	}
+}
+
 func ExampleGauge_Acquire() {
 	ctx := context.Background()
 	var transactions *leaseway.Gauge // from Client.Gauge

@@ -11,7 +11,7 @@ import (
 	"github.com/leaseway/leaseway/src/go/internal/limiter"
 )
 
-// Limiter is what an operation waits for before it begins: a [Rate], a [Gauge], or several of them as [Limits].
+// Limiter is what an operation waits for before it begins: a [Rate], a [Gauge], or several limits as [Limits].
 type Limiter interface {
 	// Begin waits until an operation may begin. The caller calls end when the operation is over. If there is an error,
 	// nothing was taken, and end must not be called.
