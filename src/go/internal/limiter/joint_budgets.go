@@ -156,6 +156,9 @@ type operation struct {
 
 // Add adds the amounts of an operation. The caller calls end when it has ended.
 func (r *Refundable) Add(parts []Part, spends Spends) (end func()) {
+	if !slices.ContainsFunc(spends, func(in SpentIn) bool { return in != SpentIn{} }) {
+		return func() {}
+	}
 	left := make([]sum, len(parts))
 	for i := range parts {
 		left[i] = sumOf(parts[i].Amount)
