@@ -1,5 +1,6 @@
 //! Pages for browsers.
 
+mod events;
 mod peers;
 mod plots;
 mod routes;

@@ -35,6 +35,7 @@ pub(crate) fn router(pages: Pages) -> Router {
         .route("/debug/status", get(async || moved("/".to_owned())))
         .merge(pages::routes())
         .merge(live::routes())
+        .merge(events::routes())
         .merge(json::routes())
         .route_layer(middleware::from_fn(serving::check_access))
         .merge(limits::routes())

@@ -208,6 +208,10 @@ fn every_answer_has_exactly_the_documented_fields() {
     let mut looked_at = 0;
     for section in page.split("\n## `/api/v1/").skip(1) {
         let (path, text) = section.split_once('`').unwrap();
+        // A stream of changes, which have a section of their own.
+        if path == "events" {
+            continue;
+        }
         let documented: BTreeSet<String> = text
             .lines()
             .filter(|line| line.starts_with("| `"))

@@ -3,10 +3,12 @@
 use std::{convert::Infallible, sync::Arc};
 
 use axum::{
+    Router,
     body::Body,
     extract::{Extension, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
+    routing::get,
 };
 use bytes::Bytes;
 use futures_util::stream;
@@ -23,16 +25,20 @@ use crate::{
     observe::changes::{Change, ChangeKind},
 };
 
+pub(super) fn routes() -> Router<Pages> {
+    Router::new().route("/api/v1/events", get(events))
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct EventParameters {
+struct EventParameters {
     #[serde(default)]
     kind: String,
     #[serde(default)]
     resource: String,
 }
 
-pub(super) async fn events(
+async fn events(
     State(pages): State<Pages>,
     Extension(admitted): Extension<Admitted>,
     parameters: Parameters<EventParameters>,

@@ -12,7 +12,6 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::events::events;
 use crate::{
     api::{
         pages::{
@@ -37,7 +36,6 @@ pub(super) fn routes() -> Router<Pages> {
         .route("/api/v1/history", get(history))
         .route("/api/v1/explain", get(explain))
         .route("/api/v1/changes", get(changes))
-        .route("/api/v1/events", get(events))
         .route("/api/{*unknown}", get(unknown))
 }
 
