@@ -20,7 +20,7 @@ use serde::Deserialize;
 use crate::{
     network::{Network, message::GROUPS},
     scenario::fault::Fault,
-    units::{Algorithm, Between, Part, Span},
+    units::{Algorithm, Between, Part, Span, WallTime},
 };
 
 #[derive(Debug, Clone, Deserialize)]
@@ -29,6 +29,9 @@ pub struct Scenario {
     /// A one-line description.
     pub about: String,
     pub length: Span,
+    /// The wall time at the start.
+    #[serde(default)]
+    pub(crate) begins: WallTime,
     #[serde(default)]
     pub(crate) measure_from: Span,
     /// The length of a final period without faults and without changes of demand. All clients should have their due at
@@ -314,7 +317,7 @@ const fn three() -> u8 {
 }
 
 /// The built-in scenarios: name and file.
-pub const BUILT_IN: [(&str, &str); 40] = [
+pub const BUILT_IN: [(&str, &str); 41] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -330,6 +333,7 @@ pub const BUILT_IN: [(&str, &str); 40] = [
     ("cramped_plain", include_str!("scenarios/cramped_plain.yaml")),
     ("cramped_alike", include_str!("scenarios/cramped_alike.yaml")),
     ("cramped_budget", include_str!("scenarios/cramped_budget.yaml")),
+    ("calendar_budget", include_str!("scenarios/calendar_budget.yaml")),
     ("cramped_budget_tree", include_str!("scenarios/cramped_budget_tree.yaml")),
     ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
     ("cramped_nodes", include_str!("scenarios/cramped_nodes.yaml")),

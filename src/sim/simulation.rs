@@ -57,7 +57,6 @@ use crate::{
 
 const RESOURCE: &str = "resource0";
 /// The Unix time at which virtual time begins.
-const START_UNIX: i64 = 1_700_000_000;
 const SAMPLE_INTERVAL: Millis = Millis(1_000);
 /// The interval between comparisons with the oracle.
 const COMPARE_INTERVAL: Millis = Millis(30_000);
@@ -550,6 +549,11 @@ impl<'p> Simulation<'p> {
     }
 
     fn clock(&self) -> Now {
-        Now { at: self.now, unix: START_UNIX + (self.now.0 / 1000) as i64 }
+        Now { at: self.now, unix: self.unix(self.now) }
+    }
+
+    /// The wall time in Unix seconds.
+    fn unix(&self, at: Millis) -> i64 {
+        self.plan.scenario.begins.0 + (at.0 / 1000) as i64
     }
 }

@@ -1,6 +1,10 @@
 //! Durations, fractions and algorithms, as scenario files and flags write them.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use leaseway_core::{
     policy::{parameters::nearest, settings::AlgorithmKind},
@@ -11,6 +15,34 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// A duration in virtual time: `300s`, `5ms`, `1h 30m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Span(pub Millis);
+
+/// A moment in Unix seconds: `2028-02-29T00:00:00Z`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WallTime(pub i64);
+
+impl Default for WallTime {
+    fn default() -> WallTime {
+        WallTime(1_700_000_000)
+    }
+}
+
+impl FromStr for WallTime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WallTime, String> {
+        let wrong = || format!("`{text}` is not a moment; expected one like 2028-02-29T00:00:00Z");
+        let time = humantime::parse_rfc3339(text).map_err(|_| wrong())?;
+        let since = time.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
+        i64::try_from(since.as_secs()).map(WallTime).map_err(|_| wrong())
+    }
+}
+
+impl fmt::Display for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = u64::try_from(self.0).unwrap_or_default();
+        humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).fmt(f)
+    }
+}
 
 /// A range of durations: `10..100ms`, `0s..60s`, or just `5ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -148,7 +180,7 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Span, Between, Part, Algorithm);
+as_text!(Span, Between, Part, Algorithm, WallTime);
 
 #[cfg(test)]
 mod tests {

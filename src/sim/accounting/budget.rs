@@ -26,6 +26,12 @@ impl BudgetAccounting {
         shares.sum::<f64>() / self.spent.len() as f64
     }
 
+    /// The starts of all periods, in Unix seconds.
+    #[cfg(test)]
+    pub(crate) fn starts(&self) -> impl Iterator<Item = i64> {
+        self.spent.keys().copied()
+    }
+
     /// Records that an amount was spent under a lease of the period that begins at `period`. `capacity`: the amount of
     /// the budget now.
     pub(crate) fn spent(

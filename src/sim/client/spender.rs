@@ -31,8 +31,8 @@ impl Spender {
     /// Spends what callers want since the last call, at `rate` units per second. Returns the whole units that were spent,
     /// and the start of their period.
     pub(crate) fn spend(&mut self, now: Millis, rate: f64) -> (Amount, Option<i64>) {
-        self.owed += rate * now.since(self.at).0 as f64 / 1000.0;
-        self.owed = self.owed.min(rate * PATIENCE_SECS + 1.0);
+        let elapsed = now.since(self.at).0 as f64 / 1000.0;
+        self.owed = (self.owed + rate * elapsed).min(rate * PATIENCE_SECS.max(2.0 * elapsed) + 1.0);
         self.at = now;
         let amount = Amount::clamped(self.owed.min(self.book.left(now).get())).floor();
         let spent = if self.book.spend(now, amount) { amount } else { Amount::ZERO };

@@ -23,7 +23,7 @@ use crate::{
     network::message::{Message, Participant, Reply, ReplyBody, RequestMessage, Sender, given, has},
     node::peer_of,
     scenario::ClientKind,
-    simulation::{Event, START_UNIX, Simulation, streams},
+    simulation::{Event, Simulation, streams},
     units::Part,
 };
 
@@ -135,8 +135,9 @@ impl Simulation<'_> {
         let priority = self.plan.tree.clients[index].priority.into();
         let asked = spender.asked(now, priority);
         client.machine.want(now, &self.resource, asked);
-        self.wake_at(index, now.plus(Millis(500)));
-        let unix = START_UNIX + (now.0 / 1000) as i64;
+        // Often enough to see each lease, and rarely in runs over months.
+        self.wake_at(index, now.plus(Millis((self.plan.scenario.resource.refresh.0.0 / 8).max(500))));
+        let unix = self.unix(now);
         match self.budget.as_mut().filter(|_| self.checks_invariants) {
             Some(budget) => budget.spent(unix, period, spent, self.capacity),
             None => Ok(()),
@@ -216,6 +217,7 @@ impl Simulation<'_> {
     }
 
     pub(crate) fn answer_client(&mut self, index: usize, reply: &Reply) -> Result<(), Violation> {
+        let begins = self.plan.scenario.begins.0;
         let (now, client) = (self.now, &mut self.clients[index]);
         if client.incarnation != reply.incarnation {
             return Ok(());
@@ -226,11 +228,21 @@ impl Simulation<'_> {
                     usage_pattern.count(now, client.believes);
                     usage_pattern.answered(lease.pool.as_ref());
                 }
-                client.machine.answered(now, reply.number, Some(given(&self.resource, lease)), written_end(lease));
+                client.machine.answered(
+                    now,
+                    reply.number,
+                    Some(given(&self.resource, lease)),
+                    written_end(lease, begins),
+                );
             }
             ReplyBody::Supplied(supplied) => {
                 let lease = &supplied.lease;
-                client.machine.answered(now, reply.number, Some(given(&self.resource, lease)), written_end(lease));
+                client.machine.answered(
+                    now,
+                    reply.number,
+                    Some(given(&self.resource, lease)),
+                    written_end(lease, begins),
+                );
             }
             ReplyBody::Stream(answer) => {
                 client.machine.stream_answered(now, reply.number, streams::reply(&self.resource, answer.as_ref()));
@@ -486,7 +498,7 @@ fn kind(kind: ClientKind) -> HolderKind {
     if kind == ClientKind::DoormanNode { HolderKind::Node } else { HolderKind::Client }
 }
 
-/// The expiry of a lease, in whole seconds as on the wire.
-fn written_end(lease: &core::resource::Lease) -> Millis {
-    Millis::from_secs(u64::try_from(lease.expiry_time - START_UNIX).unwrap_or_default())
+/// The expiry of a lease, in whole seconds as on the wire. `begins`: when the run begins, in Unix seconds.
+fn written_end(lease: &core::resource::Lease, begins: i64) -> Millis {
+    Millis::from_secs(u64::try_from(lease.expiry_time - begins).unwrap_or_default())
 }

@@ -11,7 +11,7 @@ use crate::{
         ClientSpec, Handover, NodeSpec, ParameterValue, ResourceSpec, Scenario, TimedFault, Wants, built_in,
         fault::{Fault, OverrideSpec},
     },
-    units::Between,
+    units::{Between, WallTime},
 };
 
 mod limiters;
@@ -352,6 +352,29 @@ fn slices_end_with_their_period() {
 #[test]
 fn budgets_of_trees_are_not_overspent_and_are_used() {
     spend("cramped_budget_tree", 0.2);
+}
+
+/// Over a leap day, and over the days of 23 and of 25 hours.
+#[test]
+fn budgets_follow_the_calendar() {
+    for (begins, day, hours) in [
+        ("2028-02-27T11:00:00Z", "2028-02-28T23:00:00Z", 24),
+        ("2028-03-24T11:00:00Z", "2028-03-25T23:00:00Z", 23),
+        ("2028-10-27T11:00:00Z", "2028-10-28T22:00:00Z", 25),
+    ] {
+        let plan = scenario("calendar_budget", |scenario| {
+            scenario.begins = begins.parse().expect("a moment");
+            scenario.length = Span::millis(4 * 86_400_000);
+        });
+        let mut simulation = Simulation::new(&plan, 1, RunOptions::default());
+        let outcome = simulation.start().and_then(|()| simulation.run());
+        outcome.unwrap_or_else(|violation| panic!("from {begins}: {violation}"));
+        let budget = simulation.budget.as_ref().expect("a budget");
+        let day = day.parse::<WallTime>().expect("a moment").0;
+        let starts: Vec<i64> = budget.starts().collect();
+        assert!(starts.windows(2).any(|days| days == [day, day + hours * 3600]), "{starts:?}");
+        assert!(budget.mean_share() > 0.9, "from {begins}: {}", budget.mean_share());
+    }
 }
 
 /// On average at least this fraction of the amount is spent. `LEASEWAY_SEEDS` sets the number of runs.
