@@ -230,7 +230,7 @@ pub(crate) struct ReservedPermits {
 
 impl ReservedPermits {
     fn new(taken: Reservations) -> ReservedPermits {
-        ReservedPermits { reserved: taken.reserved().collect(), taken: Mutex::new(Some(PidGuarded::new(taken))) }
+        ReservedPermits { reserved: taken.reserved().map(|n| n as u32).collect(), taken: Mutex::new(Some(PidGuarded::new(taken))) }
     }
 }
 

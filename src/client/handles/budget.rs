@@ -62,13 +62,26 @@ impl BudgetReservation {
     ///
     /// `used` is not an amount. Then the whole reservation is spent.
     pub fn settle(self, used: f64) -> Result<(), SpendError> {
-        let (now, used) = (self.budget.resource.now(), amount_of(used)?);
-        self.budget.spender.settle(now, self.amount, used, self.spent_in);
+        self.settle_amount(amount_of(used)?);
         Ok(())
+    }
+
+    pub(crate) fn settle_amount(self, used: Amount) {
+        self.budget.spender.settle(self.budget.resource.now(), self.amount, used, self.spent_in);
+    }
+
+    /// Ends the reservation, because nothing was used, for a caller that will reserve the amount again.
+    pub(crate) fn give_back_and_want(self) {
+        self.budget.spender.give_back_and_want(self.budget.resource.now(), self.amount, self.spent_in);
+    }
+
+    /// A reservation of a part of the amount. The parts replace the whole.
+    pub(crate) fn part(&self, amount: Amount) -> BudgetReservation {
+        BudgetReservation { budget: self.budget.clone(), amount, spent_in: self.spent_in }
     }
 }
 
-fn amount_of(amount: f64) -> Result<Amount, SpendError> {
+pub(crate) fn amount_of(amount: f64) -> Result<Amount, SpendError> {
     Amount::new(amount).map_err(|_| SpendError::Invalid)
 }
 
@@ -82,7 +95,7 @@ impl Budget {
 
     /// Spends an amount if the allowance covers it now. Asks for more in the background if it does not.
     pub fn try_spend(&self, amount: f64) -> Result<(), SpendError> {
-        self.spender.try_spend(self.resource.now(), amount_of(amount)?).map(drop)
+        self.spender.try_spend(self.resource.now(), amount_of(amount)?, false).map(drop)
     }
 
     /// Waits until the allowance covers an amount, and spends it. First come, first served. If the budget is spent, this
@@ -93,23 +106,49 @@ impl Budget {
 
     /// Waits like [`spend`](Budget::spend), for work whose cost is known only at its end.
     pub async fn reserve(&self, amount: f64) -> Result<BudgetReservation, SpendError> {
-        let amount = amount_of(amount)?;
+        self.reserve_amount(amount_of(amount)?).await
+    }
+
+    pub(crate) async fn reserve_amount(&self, amount: Amount) -> Result<BudgetReservation, SpendError> {
         let spent_in = self.spender.spend(amount, || self.resource.now()).await?;
         Ok(BudgetReservation { budget: self.clone(), amount, spent_in })
     }
 
     /// Reserves an amount if the allowance covers it now.
     pub fn try_reserve(&self, amount: f64) -> Result<BudgetReservation, SpendError> {
-        let amount = amount_of(amount)?;
-        let spent_in = self.spender.try_spend(self.resource.now(), amount)?;
+        self.try_reserve_amount(amount_of(amount)?, false)
+    }
+
+    /// `waits`: the caller waits if it is refused.
+    pub(crate) fn try_reserve_amount(&self, amount: Amount, waits: bool) -> Result<BudgetReservation, SpendError> {
+        let spent_in = self.spender.try_spend(self.resource.now(), amount, waits)?;
         Ok(BudgetReservation { budget: self.clone(), amount, spent_in })
+    }
+
+    /// A reservation of 0, which needs no allowance.
+    pub(crate) fn nothing_reserved(&self) -> BudgetReservation {
+        BudgetReservation { budget: self.clone(), amount: Amount::ZERO, spent_in: self.spender.spends_in() }
     }
 
     /// Spends an amount that was used already. What the allowance does not cover is [owed](Budget::owed): the next
     /// allowances pay it before any caller can spend, also those of a later period.
     pub fn charge(&self, amount: f64) -> Result<(), SpendError> {
-        self.spender.charge(self.resource.now(), amount_of(amount)?);
+        self.charge_amount(amount_of(amount)?);
         Ok(())
+    }
+
+    pub(crate) fn charge_amount(&self, amount: Amount) {
+        self.spender.charge(self.resource.now(), amount);
+    }
+
+    /// Takes back an amount that was spent in this period and was not used.
+    pub(crate) fn refund(&self, amount: Amount) {
+        self.spender.refund(self.resource.now(), amount);
+    }
+
+    /// Whether both are handles of the same open budget.
+    pub(crate) fn is_same(&self, other: &Budget) -> bool {
+        Arc::ptr_eq(&self.spender, &other.spender)
     }
 
     /// What was charged and is not covered by an allowance yet. Closing the last handle drops it.

@@ -92,10 +92,10 @@ impl Spender {
         self.changed.notify_waiters();
     }
 
-    /// Spends an amount if the allowance covers it and no caller waits.
-    pub(crate) fn try_spend(&self, now: Millis, amount: Amount) -> Result<SpentIn, SpendError> {
+    /// Spends an amount if the allowance covers it and no caller waits. `waits`: the caller waits if it is refused.
+    pub(crate) fn try_spend(&self, now: Millis, amount: Amount, waits: bool) -> Result<SpentIn, SpendError> {
         let Ok(_turn) = self.turn.try_lock() else { return Err(SpendError::Behind) };
-        self.take_from_book(now, amount, false)
+        self.take_from_book(now, amount, waits)
     }
 
     /// Waits until the allowance covers an amount, and spends it.
@@ -134,6 +134,21 @@ impl Spender {
         self.changed.notify_waiters();
     }
 
+    /// Takes back an amount, and keeps it in the demand, because its caller will try again.
+    pub(crate) fn give_back_and_want(&self, now: Millis, amount: Amount, spent_in: SpentIn) {
+        self.update(now, |book| {
+            book.settle(now, amount, Amount::ZERO, spent_in);
+            book.refuse(now, amount);
+        });
+        self.changed.notify_waiters();
+    }
+
+    /// Takes back an amount that was spent in this period.
+    pub(crate) fn refund(&self, now: Millis, amount: Amount) {
+        self.update(now, |book| book.refund(now, amount));
+        self.changed.notify_waiters();
+    }
+
     fn update(&self, now: Millis, change: impl FnOnce(&mut BudgetBook)) {
         let mut state = self.lock();
         change(&mut state.book);
@@ -142,6 +157,10 @@ impl Spender {
         if is_short {
             self.pressure.notify_one();
         }
+    }
+
+    pub(crate) fn spends_in(&self) -> SpentIn {
+        self.lock().book.spends_in()
     }
 
     pub(crate) fn owed(&self) -> Amount {
@@ -160,7 +179,6 @@ impl Spender {
         self.lock().book.period()
     }
 
-    /// `waits`: the caller waits if it is refused.
     fn take_from_book(&self, now: Millis, amount: Amount, waits: bool) -> Result<SpentIn, SpendError> {
         let mut state = self.lock();
         if state.closed {

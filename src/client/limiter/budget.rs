@@ -139,8 +139,15 @@ impl BudgetBook {
         if excess >= Sum::ZERO {
             self.owed += excess;
         } else if spent_in == self.spends_in() {
-            self.spent += excess;
+            // Less is left of it if it was refunded, too.
+            self.spent = (self.spent - (Sum::ZERO - excess)).max(Sum::ZERO);
         }
+        self.pay(now);
+    }
+
+    /// Takes back an amount that was spent and not used; at most what was spent in this period.
+    pub fn refund(&mut self, now: Millis, amount: Amount) {
+        self.spent = (self.spent - amount.into()).max(Sum::ZERO);
         self.pay(now);
     }
 
@@ -300,6 +307,20 @@ mod tests {
         book.spend(Millis(0), amount(1.0));
         book.settle(Millis(0), amount(1.0), Amount::ZERO, spent_in);
         assert_eq!(book.spent().get(), 1.0, "another incarnation");
+    }
+
+    #[test]
+    fn a_refund_takes_back_at_most_what_was_spent_in_this_period() {
+        let mut book = BudgetBook::new(Millis(0), 1);
+        book.take(Millis(0), &lease(1, 10.0, PERIOD, false), || 2);
+        assert!(book.spend(Millis(0), amount(7.0)));
+        book.refund(Millis(0), amount(3.0));
+        assert_eq!((book.spent().get(), book.left(Millis(0)).get()), (4.0, 6.0));
+        book.take(Millis(0), &lease(2, 4.0, Span { start: 2000, end: 3000 }, false), || 2);
+        assert!(book.spend(Millis(0), amount(1.0)));
+        book.charge(Millis(0), amount(5.0));
+        book.refund(Millis(0), amount(4.0));
+        assert_eq!((book.owed().get(), book.spent().get(), book.left(Millis(0)).get()), (0.0, 2.0, 2.0));
     }
 
     #[test]
