@@ -105,3 +105,36 @@ fn a_budget_is_spent_once_through_lost_masters_and_crashed_clients() {
     assert!(answer.response.is_empty(), "{answer:?}");
     assert_eq!(answer.problem[0].reason(), "needs_report");
 }
+
+/// Reserves 40 of each of two budgets, uses up to 40 and settles, until neither grants more.
+async fn reserve_and_settle(client: Client, first: usize) -> [u64; 2] {
+    let budgets = ["tokens", "cents"].map(|id| client.budget(id).unwrap());
+    let limits = client.limits([budgets[first].of(40.0), budgets[1 - first].of(40.0)]);
+    let mut spent = [0; 2];
+    for used in (20..=40_u64).step_by(5).cycle() {
+        let reserved = tokio::time::timeout(Duration::from_secs(5), limits.reserve());
+        let Ok(reserved) = reserved.await else { break };
+        reserved.unwrap().settle(&[used, 40]).unwrap();
+        spent[first] += used;
+        spent[1 - first] += 40;
+    }
+    client.close().await;
+    spent
+}
+
+#[test]
+fn several_budgets_are_taken_at_once_in_any_order_and_never_overspent() {
+    let peers = Peers::start(1, config(), &[]);
+    let clients: Vec<_> = (0..4)
+        .map(|n| {
+            let _inside = runtime().enter();
+            let client = Client::builder().endpoints(peers.endpoints()).id(format!("client-{n}")).build().unwrap();
+            runtime().spawn(reserve_and_settle(client, n % 2))
+        })
+        .collect();
+    let spent = clients.into_iter().map(|client| runtime().block_on(client).unwrap());
+    let all = spent.fold([0; 2], |all, spent| [all[0] + spent[0], all[1] + spent[1]]);
+    assert!(all.iter().all(|spent| *spent <= AMOUNT), "{all:?} spent");
+    // Both end when the first of them has less than 40 left for each client.
+    assert!(all.iter().any(|spent| *spent as f64 >= AMOUNT as f64 * 0.95), "{all:?} of {AMOUNT} spent");
+}
