@@ -19,6 +19,18 @@ pub(crate) fn units(name: &str, n: i64) -> PyResult<u64> {
     u64::try_from(n).map_err(|_| PyValueError::new_err(format!("{name}={n}: expected a whole number, 0 or more")))
 }
 
+/// As `units`, for a number that may be a float: it has to be whole.
+pub(crate) fn whole(name: &str, n: f64) -> PyResult<()> {
+    let wrong = || PyValueError::new_err(format!("{name}={n}: expected a whole number, 0 or more"));
+    if n >= 0.0 && n.fract() == 0.0 { Ok(()) } else { Err(wrong()) }
+}
+
+/// An amount of a budget.
+pub(crate) fn amount(name: &str, amount: f64) -> PyResult<()> {
+    let wrong = || PyValueError::new_err(format!("{name}={amount}: expected a number from 0 to 1e15"));
+    if (0.0..=1e15).contains(&amount) { Ok(()) } else { Err(wrong()) }
+}
+
 /// A duration in seconds.
 pub(crate) fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     if seconds.is_nan() || seconds < 0.0 {

@@ -21,6 +21,7 @@ mod gauge;
 mod handle;
 mod limits;
 mod rate;
+mod reservation;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -31,7 +32,7 @@ mod _native {
     #[pymodule_export]
     use crate::{
         balancer::{NativeBackends, NativeBalanced, NativeBalancer},
-        budget::NativeBudget,
+        budget::{NativeBudget, ReservedAmount},
         client::{Health, NativeClient},
         cost::Cost,
         exit::exiting,

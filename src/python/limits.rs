@@ -3,18 +3,16 @@
 use std::sync::{Mutex, PoisonError};
 
 use leaseway_client::{Limits, Reservations, limiter::TryError};
-use pyo3::{
-    exceptions::{PyRuntimeError, PyValueError},
-    prelude::*,
-};
+use pyo3::{exceptions::PyValueError, prelude::*};
 
 use crate::{
-    arguments::{maybe_seconds, units},
+    arguments::maybe_seconds,
     client::NativeClient,
-    cost::Cost,
+    cost::{Cost, LimitKind},
     error::ClientError,
     fork::PidGuarded,
     gauge::{Held, Permit},
+    reservation::{Undelivered, Unsettled},
     waiting::{Call, Deliver},
 };
 
@@ -43,10 +41,23 @@ impl NativeLimits {
         Ok(opened)
     }
 
-    fn reserving<D: Deliver>(&self, wrap: impl FnOnce(Undelivered) -> D + Send + 'static) -> PyResult<Call> {
+    fn kinds(&self) -> Vec<LimitKind> {
+        self.costs.iter().map(|cost| cost.get().kind()).collect()
+    }
+
+    fn acquiring(&self) -> PyResult<Call> {
+        self.taking(|taken| UndeliveredPermit(Undelivered::new(taken)))
+    }
+
+    fn reserving(&self) -> PyResult<Call> {
+        let kinds = self.kinds();
+        self.taking(|taken| UndeliveredReservations { taken: Undelivered::new(taken), kinds })
+    }
+
+    fn taking<D: Deliver>(&self, wrap: impl FnOnce(Reservations) -> D + Send + 'static) -> PyResult<Call> {
         let limits = self.limits()?;
         let runtime = self.client.get().current_client()?.client.runtime().clone();
-        Ok(Call::new(&runtime, async move { limits.reserve().await.map(|taken| wrap(Undelivered(Some(taken)))) }))
+        Ok(Call::new(&runtime, async move { limits.reserve().await.map(wrap) }))
     }
 
     fn try_taking(&self) -> PyResult<Result<Reservations, Refusal>> {
@@ -61,17 +72,17 @@ impl NativeLimits {
             })),
         }
     }
-
-    /// One number for each limit.
-    fn numbers(&self, name: &str, given: Vec<i64>) -> PyResult<Vec<u64>> {
-        check_count(self.costs.len(), given.len())?;
-        given.into_iter().map(|n| units(name, n)).collect()
-    }
 }
 
-fn check_count(limits: usize, given: usize) -> PyResult<()> {
-    let wrong = || PyValueError::new_err(format!("{given} numbers for {limits} limits: pass one for each, in order"));
-    if limits == given { Ok(()) } else { Err(wrong()) }
+/// Checks that there is one valid number for each limit.
+fn checked(kinds: &[LimitKind], name: &str, given: Vec<f64>) -> PyResult<Vec<f64>> {
+    let (limits, numbers) = (kinds.len(), given.len());
+    if limits != numbers {
+        let wrong = format!("{numbers} numbers for {limits} limits: pass one for each, in order");
+        return Err(PyValueError::new_err(wrong));
+    }
+    kinds.iter().zip(&given).try_for_each(|(kind, number)| kind.check(name, *number))?;
+    Ok(given)
 }
 
 #[pymethods]
@@ -95,9 +106,9 @@ impl NativeLimits {
     }
 
     /// The same limits with other numbers of permits.
-    fn _costs(&self, permits: Vec<i64>) -> PyResult<Vec<Cost>> {
-        check_count(self.costs.len(), permits.len())?;
-        self.costs.iter().zip(permits).map(|(cost, n)| Cost::of(cost.get().limit(), n)).collect()
+    fn _costs(&self, permits: Vec<f64>) -> PyResult<Vec<Cost>> {
+        let permits = checked(&self.kinds(), "permits", permits)?;
+        self.costs.iter().zip(permits).map(|(cost, n)| Cost::new(cost.get().limit(), n)).collect()
     }
 
     /// Waits for the permits of all limits, and takes them together. Raises Timeout, and takes none, after `timeout`
@@ -105,11 +116,11 @@ impl NativeLimits {
     #[pyo3(signature = (timeout = None))]
     fn acquire(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let timeout = maybe_seconds("timeout", timeout)?;
-        self.reserving(UndeliveredPermit)?.block(py, timeout, &self.resources().join(", "))
+        self.acquiring()?.block(py, timeout, &self.resources().join(", "))
     }
 
     fn _acquire(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.reserving(UndeliveredPermit)?.start(py)
+        self.acquiring()?.start(py)
     }
 
     /// Takes the permits of all limits if they are available now. Otherwise a Refusal, which is false, and nothing is
@@ -125,40 +136,41 @@ impl NativeLimits {
     #[pyo3(signature = (timeout = None))]
     fn reserve(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let timeout = maybe_seconds("timeout", timeout)?;
-        self.reserving(|taken| taken)?.block(py, timeout, &self.resources().join(", "))
+        self.reserving()?.block(py, timeout, &self.resources().join(", "))
     }
 
     fn _reserve(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.reserving(|taken| taken)?.start(py)
+        self.reserving()?.start(py)
     }
 
     /// Reserves the permits of all limits if they are available now. Otherwise a Refusal, which is false.
     fn try_reserve(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(match self.try_taking()? {
-            Ok(taken) => Py::new(py, ReservedPermits::new(taken))?.into_any(),
+            Ok(taken) => Py::new(py, ReservedPermits::new(taken, self.kinds()))?.into_any(),
             Err(refusal) => Py::new(py, refusal)?.into_any(),
         })
     }
 
-    /// Charges each rate for permits that were already used: one number for each limit. Those of gauges are ignored.
+    /// Charges each rate and budget for what was already used: one number for each limit. Those of gauges are ignored.
     /// Raises DebtExceeded if the debt of a rate would exceed max_debt; the part beyond it is not charged.
     #[pyo3(signature = (*permits))]
-    fn charge(&self, permits: Vec<i64>) -> PyResult<()> {
-        let permits = self.numbers("permits", permits)?;
+    fn charge(&self, permits: Vec<f64>) -> PyResult<()> {
+        let permits = checked(&self.kinds(), "permits", permits)?;
         Ok(self.limits()?.charge(&permits).map_err(ClientError::from)?)
     }
 
-    /// Returns to each rate the permits taken last, because they were not used. The numbers of gauges are ignored.
+    /// Returns to each rate the permits taken last, and to each budget an amount taken in this period, because they were
+    /// not used. The numbers of gauges are ignored.
     #[pyo3(signature = (*permits))]
-    fn refund(&self, permits: Vec<i64>) -> PyResult<()> {
-        let permits = self.numbers("permits", permits)?;
+    fn refund(&self, permits: Vec<f64>) -> PyResult<()> {
+        let permits = checked(&self.kinds(), "permits", permits)?;
         self.limits()?.refund(&permits);
         Ok(())
     }
 
     fn __repr__(&self) -> String {
         let costs: Vec<_> =
-            self.costs.iter().map(|cost| format!("{:?}: {}", cost.get().id(), cost.get().permits())).collect();
+            self.costs.iter().map(|cost| format!("{:?}: {}", cost.get().id(), cost.get().number())).collect();
         format!("Limits({})", costs.join(", "))
     }
 }
@@ -166,7 +178,7 @@ impl NativeLimits {
 /// Why permits are not available now: a limit refuses, and nothing was taken from any. It is false.
 #[pyclass(frozen, get_all, module = "leaseway._native")]
 pub(crate) struct Refusal {
-    /// The index of the limit. If several refuse, it is the one whose permits will be available last.
+    /// The index of the limit: the first budget that refuses; otherwise the limit whose permits will be available last.
     index: usize,
     /// Its resource.
     resource: String,
@@ -188,75 +200,72 @@ impl Refusal {
     }
 }
 
-/// Permits on their way to the caller. If the caller is gone, all of them are returned.
-struct Undelivered(Option<Reservations>);
-
-impl Drop for Undelivered {
-    fn drop(&mut self) {
-        if let Some(taken) = self.0.take() {
-            let nothing = vec![0; taken.reserved().len()];
-            // Settling for 0 cannot exceed the maximum debt.
-            let _ = taken.settle(&nothing);
-        }
-    }
+struct UndeliveredReservations {
+    taken: Undelivered<Reservations>,
+    kinds: Vec<LimitKind>,
 }
 
-fn delivered(mut taken: Undelivered) -> PyResult<Reservations> {
-    taken.0.take().ok_or_else(|| PyRuntimeError::new_err("delivered already"))
-}
-
-impl Deliver for Undelivered {
+impl Deliver for UndeliveredReservations {
     fn deliver(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, ReservedPermits::new(delivered(self)?))?.into_any())
+        Ok(Py::new(py, ReservedPermits::new(self.taken.delivered()?, self.kinds))?.into_any())
     }
 }
 
-struct UndeliveredPermit(Undelivered);
+struct UndeliveredPermit(Undelivered<Reservations>);
 
 impl Deliver for UndeliveredPermit {
     fn deliver(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Permit::new(Held::Several(delivered(self.0)?)))?.into_any())
+        Ok(Py::new(py, Permit::new(Held::Several(self.0.delivered()?)))?.into_any())
     }
 }
 
-/// Permits of several limits taken in advance. Unless `settle` is called, those of rates count as used.
+/// Permits of a rate or a gauge, or an amount of a budget.
+#[derive(Clone, Copy, IntoPyObject)]
+enum Number {
+    Permits(u32),
+    Amount(f64),
+}
+
+/// Permits of several limits taken in advance. Unless `settle` is called, those of rates count as used, and amounts of
+/// budgets are spent.
 #[pyclass(name = "Reservations", frozen, weakref, module = "leaseway._native")]
 pub(crate) struct ReservedPermits {
-    /// The number of permits taken of each limit.
+    /// The number of permits, or the amount, taken of each limit.
     #[pyo3(get)]
-    reserved: Vec<u32>,
-    taken: Mutex<Option<PidGuarded<Reservations>>>,
+    reserved: Vec<Number>,
+    kinds: Vec<LimitKind>,
+    taken: Unsettled<Reservations>,
 }
 
 impl ReservedPermits {
-    fn new(taken: Reservations) -> ReservedPermits {
-        ReservedPermits { reserved: taken.reserved().map(|n| n as u32).collect(), taken: Mutex::new(Some(PidGuarded::new(taken))) }
+    fn new(taken: Reservations, kinds: Vec<LimitKind>) -> ReservedPermits {
+        let reserved = taken.reserved().zip(&kinds).map(|(number, kind)| match kind {
+            LimitKind::Permits => Number::Permits(number as u32),
+            LimitKind::Budget => Number::Amount(number),
+        });
+        ReservedPermits { reserved: reserved.collect(), kinds, taken: Unsettled::new(taken) }
     }
 }
 
 #[pymethods]
 impl ReservedPermits {
-    /// Ends the reservation: one number of used permits for each limit. Rates get unused permits back, and usage beyond
-    /// the reservation becomes debt. Permits of gauges are returned; their numbers are ignored. Can be called once.
+    /// Ends the reservation: one number for each limit, the permits or the amount used. Rates and budgets get back what
+    /// was not used, and are charged for usage beyond the reservation. Permits of gauges are returned; their numbers are
+    /// ignored. Can be called once.
     #[pyo3(signature = (*used))]
-    fn settle(&self, used: Vec<i64>) -> PyResult<()> {
-        check_count(self.reserved.len(), used.len())?;
-        let used = used.into_iter().map(|n| units("used", n)).collect::<PyResult<Vec<_>>>()?;
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let taken = taken.ok_or_else(|| PyRuntimeError::new_err("this reservation is already settled"))?;
-        let taken = taken.take().ok_or_else(|| {
-            ClientError::Forked("the reservation belongs to the process that this one was forked from".to_owned())
-        })?;
-        Ok(taken.settle(&used).map_err(ClientError::from)?)
+    fn settle(&self, used: Vec<f64>) -> PyResult<()> {
+        let used = checked(&self.kinds, "used", used)?;
+        Ok(self.taken.take()?.settle(&used).map_err(ClientError::from)?)
     }
 
     fn __enter__(this: Py<ReservedPermits>) -> Py<ReservedPermits> {
         this
     }
 
-    /// If the reservation was not settled inside the `with`, all its permits of rates count as used.
+    /// If the reservation was not settled inside the `with`, all its permits of rates count as used, and its amounts of
+    /// budgets are spent.
     #[pyo3(signature = (_kind = None, _raised = None, _trace = None, /))]
     fn __exit__(&self, _kind: Option<Py<PyAny>>, _raised: Option<Py<PyAny>>, _trace: Option<Py<PyAny>>) {
-        drop(self.taken.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.taken.end();
     }
 }

@@ -1,17 +1,17 @@
 //! Rates and their reservations.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use leaseway_client::{Rate, limiter::TryError};
-use pyo3::{exceptions::PyRuntimeError, prelude::*};
+use pyo3::prelude::*;
 
 use crate::{
     arguments::{self, maybe_seconds, permits, units},
     client::NativeClient,
     cost::{AnyLimit, Cost},
     error::ClientError,
-    fork::PidGuarded,
     handle::{self, Handle, NativeResource, Options},
+    reservation::{Undelivered, Unsettled},
     waiting::{AcquiredPermits, Call, Deliver},
 };
 
@@ -40,7 +40,7 @@ impl NativeRate {
 
     fn reserving(&self, n: i64) -> PyResult<Call> {
         let n = permits(n)?;
-        Ok(self.0.call(|rate| async move { rate.reserve(n).await.map(|taken| UndeliveredReservation(Some(taken))) })?)
+        Ok(self.0.call(|rate| async move { rate.reserve(n).await.map(Undelivered::new) })?)
     }
 }
 
@@ -188,31 +188,18 @@ pub(crate) struct Reservation {
     /// The number of permits taken.
     #[pyo3(get)]
     reserved: u32,
-    taken: Mutex<Option<PidGuarded<leaseway_client::Reservation>>>,
+    taken: Unsettled<leaseway_client::Reservation>,
 }
 
 impl Reservation {
     pub(crate) fn new(taken: leaseway_client::Reservation) -> Reservation {
-        Reservation { reserved: taken.reserved(), taken: Mutex::new(Some(PidGuarded::new(taken))) }
+        Reservation { reserved: taken.reserved(), taken: Unsettled::new(taken) }
     }
 }
 
-impl Deliver for UndeliveredReservation {
-    fn deliver(mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let taken = self.0.take().ok_or_else(|| PyRuntimeError::new_err("delivered already"))?;
-        Ok(Py::new(py, Reservation::new(taken))?.into_any())
-    }
-}
-
-/// A reservation on its way to the caller. If the caller is gone, it is settled for 0.
-pub(crate) struct UndeliveredReservation(pub(crate) Option<leaseway_client::Reservation>);
-
-impl Drop for UndeliveredReservation {
-    fn drop(&mut self) {
-        if let Some(taken) = self.0.take() {
-            // Settling for 0 cannot exceed the maximum debt.
-            let _ = taken.settle(0);
-        }
+impl Deliver for Undelivered<leaseway_client::Reservation> {
+    fn deliver(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Reservation::new(self.delivered()?))?.into_any())
     }
 }
 
@@ -222,12 +209,7 @@ impl Reservation {
     /// have if they had never been taken. Usage beyond the reservation becomes debt. Can be called once.
     fn settle(&self, used: i64) -> PyResult<()> {
         let used = units("used", used)?;
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let taken = taken.ok_or_else(|| PyRuntimeError::new_err("this reservation is already settled"))?;
-        let taken = taken.take().ok_or_else(|| {
-            ClientError::Forked("the reservation belongs to the process that this one was forked from".to_owned())
-        })?;
-        Ok(taken.settle(used).map_err(ClientError::from)?)
+        Ok(self.taken.take()?.settle(used).map_err(ClientError::from)?)
     }
 
     fn __enter__(this: Py<Reservation>) -> Py<Reservation> {
@@ -237,6 +219,6 @@ impl Reservation {
     /// If the reservation was not settled inside the `with`, all its permits count as used.
     #[pyo3(signature = (_kind = None, _raised = None, _trace = None, /))]
     fn __exit__(&self, _kind: Option<Py<PyAny>>, _raised: Option<Py<PyAny>>, _trace: Option<Py<PyAny>>) {
-        drop(self.taken.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.taken.end();
     }
 }

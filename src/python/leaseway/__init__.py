@@ -13,7 +13,17 @@ import os
 
 from leaseway import _native
 from leaseway._native import VERSION as __version__
-from leaseway._native import Cost, Health, Permit, Refusal, Reservation, Reservations, Resource, Standing
+from leaseway._native import (
+    BudgetReservation,
+    Cost,
+    Health,
+    Permit,
+    Refusal,
+    Reservation,
+    Reservations,
+    Resource,
+    Standing,
+)
 from leaseway.balancer import Balanced, Balancer, Pick
 from leaseway.client import Client, Options
 from leaseway.errors import BuildError, Closed, DebtExceeded, Forked, LeasewayError, NotReady, OpenError, Timeout
@@ -25,6 +35,7 @@ __all__ = [
     "Balanced",
     "Balancer",
     "Budget",
+    "BudgetReservation",
     "BuildError",
     "Client",
     "Closed",

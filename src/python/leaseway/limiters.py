@@ -180,13 +180,17 @@ class Gauge(Limiter, _native.Gauge):
 class Budget(Limiter, _native.Budget):
     """An amount that may be spent in each period, and never more: see `Client.budget`.
 
-    The client gets allowances in advance, so most calls do not wait. What was spent cannot be returned. A spend that times
-    out spends nothing; one that an event loop cancels may have spent its amount.
+    The client gets allowances in advance, so most calls do not wait. What was spent cannot be returned; if a cost is known
+    only at its end, reserve the most that it may be. A spend that times out spends nothing; one that an event loop cancels
+    may have spent its amount.
 
         tokens = client.budget("team-a/tokens")
         tokens.spend(1200)                          # waits for an allowance, if need be until the next period
         await tokens.spend_async(1200, timeout=5)
         if tokens.try_spend(1200): ...              # only if the allowance covers it now
+        with tokens.reserve(2000) as reservation:   # so does `async with tokens.reserve_async(2000)`
+            reservation.settle(use())               # takes back the rest
+        tokens.charge(700)                          # used without asking; what is not covered is owed
 
         @tokens.limit(n=1200)                       # each call spends 1200 first
         def ask(question): ...
@@ -195,6 +199,15 @@ class Budget(Limiter, _native.Budget):
     async def spend_async(self, amount: float, timeout: Optional[float] = None) -> None:
         """`spend` for event loops."""
         await finish(self._spend(amount), timeout, self.id)
+
+    def reserve_async(
+        self, amount: float, timeout: Optional[float] = None
+    ) -> AwaitableContext[_native.BudgetReservation]:
+        """`reserve` for event loops. Await it, or enter it with `async with`."""
+        return AwaitableContext(self._reserved(amount, timeout))
+
+    async def _reserved(self, amount: float, timeout: Optional[float]) -> _native.BudgetReservation:
+        return await finish(self._reserve(amount), timeout, self.id)
 
     def _hold(self, n: int, timeout: Optional[float]) -> AbstractContextManager[None]:
         self.spend(n, timeout)
@@ -211,8 +224,9 @@ class Budget(Limiter, _native.Budget):
 class Limits(_native.Limits):
     """Several limits that an operation needs permits of: see `Client.limits`.
 
-    All permits are taken at the same moment, or none. A caller that waits holds nothing. At each limit it is served first
-    come, first served, together with callers that need that limit alone.
+    All permits are taken at the same moment, or none. A caller that waits holds none. At each limit it is served first
+    come, first served, together with callers that need that limit alone. Amounts of budgets are reserved before it waits
+    for rates and gauges, and given back if that wait ends early.
 
         limits = client.limits(tokens.of(900), requests.of(), connections.of())
         with limits.acquire(timeout=5): ...         # returns the connection at the end
@@ -221,10 +235,11 @@ class Limits(_native.Limits):
         if not permit: sleep(permit.retry_after or 1)
         with limits.with_permits(2000, 1, 1).reserve() as reservation:
             reservation.settle(use(), 1, 1)         # one number for each limit
+        paid = client.limits(tokens.of(900), dollars.of(0.25))      # a rate and a budget
     """
 
-    def with_permits(self, *permits: int) -> Limits:
-        """The same limits with other numbers of permits, one for each."""
+    def with_permits(self, *permits: float) -> Limits:
+        """The same limits with other numbers of permits, one for each; whole numbers except for budgets."""
         return Limits(self.client, self._costs(list(permits)))
 
     def acquire_async(self, timeout: Optional[float] = None) -> AwaitableContext[_native.Permit]:
