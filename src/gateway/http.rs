@@ -4,6 +4,7 @@
 //! [operations](operation::Operation). [`leases`] belong to the callers, whose requests the gateway forwards to the
 //! cluster. [`permits`] and [`reservations`] are taken from leases that the gateway holds.
 
+mod admission;
 mod budgets;
 mod cluster;
 mod fields;

@@ -45,20 +45,26 @@ pub(super) struct Field {
     /// The value if the field is missing.
     pub(super) default: Option<f64>,
     pub(super) required: bool,
+    /// A field that may be given in its place, but not with it.
+    pub(super) alternative: Option<&'static str>,
     pub(super) about: &'static str,
 }
 
 impl Field {
     pub(super) const fn required(name: &'static str, kind: FieldKind, about: &'static str) -> Field {
-        Field { name, kind, default: None, required: true, about }
+        Field { name, kind, default: None, required: true, alternative: None, about }
     }
 
     pub(super) const fn optional(name: &'static str, kind: FieldKind, about: &'static str) -> Field {
-        Field { name, kind, default: None, required: false, about }
+        Field { name, kind, default: None, required: false, alternative: None, about }
     }
 
     pub(super) const fn or(self, default: f64) -> Field {
         Field { default: Some(default), required: false, ..self }
+    }
+
+    pub(super) const fn or_field(self, alternative: &'static str) -> Field {
+        Field { alternative: Some(alternative), ..self }
     }
 }
 
@@ -158,10 +164,15 @@ impl Fields {
                 return Err(Problem::of_field(ProblemKind::BadValue, &within, "is given twice"));
             }
             field.kind.check(&within, value)?;
+            if let Some(other) = field.alternative.filter(|other| read[..place].iter().any(|(name, _)| name == other)) {
+                let why = format!("excludes `{other}`; give only one of them");
+                return Err(Problem::of_field(ProblemKind::BadValue, &within, &why));
+            }
         }
         for field in table.iter().filter(|field| field.required) {
-            if !read.iter().any(|(name, _)| name == field.name) {
-                let why = format!("is missing; expected {}", field.kind.expected());
+            if !read.iter().any(|(name, _)| name == field.name || Some(&**name) == field.alternative) {
+                let or = field.alternative.map(|other| format!(", or `{other}`")).unwrap_or_default();
+                let why = format!("is missing; expected {}{or}", field.kind.expected());
                 return Err(Problem::of_field(ProblemKind::MissingField, &format!("{path}{}", field.name), &why));
             }
         }
@@ -185,6 +196,11 @@ impl Fields {
     pub(super) fn number(&self, name: &str) -> f64 {
         let default = || self.table.iter().find(|field| field.name == name).and_then(|field| field.default);
         self.get(name).and_then(Value::as_f64).or_else(default).unwrap_or_default()
+    }
+
+    /// A number, or None if it is missing.
+    pub(super) fn number_if_given(&self, name: &str) -> Option<f64> {
+        self.get(name).and_then(Value::as_f64)
     }
 
     /// Like [`number`](Self::number), or None if the operation has no such field.
@@ -311,6 +327,24 @@ mod tests {
             let problem = read(body).map(|_| ()).expect_err(body);
             assert!(problem.contains(says), "{body}: {problem}");
             assert!(!problem.contains('\u{1b}'), "{problem}");
+        }
+    }
+
+    #[test]
+    fn one_of_two_fields_is_given() {
+        const ONE_OF: &[Field] =
+            &[Field::required("wants", FieldKind::Amount, "").or_field("permits"), TABLE[2].or_field("wants")];
+        let read = |body: &str| Fields::of_body(ONE_OF, body.as_bytes()).map_err(|problem| format!("{problem:?}"));
+        let wants = read(r#"{"wants": 0.5}"#).expect("valid");
+        assert_eq!((wants.number_if_given("wants"), wants.number_if_given("permits")), (Some(0.5), None));
+        assert_eq!(read(r#"{"permits": 2}"#).expect("valid").number_if_given("wants"), None);
+        for (body, says) in [
+            (r#"{"permits": 1, "wants": 0.5}"#, "`wants` excludes `permits`; give only one of them"),
+            (r#"{"wants": 0.5, "permits": 1}"#, "`permits` excludes `wants`; give only one of them"),
+            ("{}", "`wants` is missing; expected a number from 0 to 1e15, or `permits`"),
+        ] {
+            let problem = read(body).map(|_| ()).expect_err(body);
+            assert!(problem.contains(says), "{body}: {problem}");
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     fields::{Field, FieldKind, MAX_AMOUNT, MAX_ID_BYTES},
-    operation::{Member, MemberKind, Operation},
+    operation::{Member, MemberKind, Operation, Shape},
     problem::{PROBLEM_JSON, ProblemKind},
 };
 
@@ -80,8 +80,18 @@ fn object(fields: &[Field]) -> Value {
         }
         properties.insert(field.name.into(), property);
     }
-    let required: Vec<_> = fields.iter().filter(|field| field.required).map(|field| field.name).collect();
-    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+    let required: Vec<_> =
+        fields.iter().filter(|field| field.required && field.alternative.is_none()).map(|field| field.name).collect();
+    let mut object =
+        json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
+    for (field, other) in fields.iter().filter_map(|field| Some((field, field.alternative?))) {
+        if field.required {
+            object["oneOf"] = json!([{ "required": [field.name] }, { "required": [other] }]);
+        } else {
+            object["not"] = json!({ "required": [field.name, other] });
+        }
+    }
+    object
 }
 
 fn schema(kind: FieldKind) -> Value {
@@ -98,10 +108,10 @@ fn schema(kind: FieldKind) -> Value {
 }
 
 fn responses(operation: Operation) -> Value {
-    let (status, members) = operation.answer();
+    let (status, shapes) = operation.answer();
     let mut answer = json!({ "description": "Success." });
-    if !members.is_empty() {
-        answer["content"] = json!({ "application/json": { "schema": answer_schema(members) } });
+    if !shapes.is_empty() {
+        answer["content"] = json!({ "application/json": { "schema": answer_schema(shapes) } });
     }
     if operation.tells_quota() {
         answer["headers"] = quota_headers();
@@ -118,7 +128,15 @@ fn responses(operation: Operation) -> Value {
     Value::Object(responses)
 }
 
-fn answer_schema(members: &[Member]) -> Value {
+/// An object of one of these shapes.
+fn answer_schema(shapes: &[Shape]) -> Value {
+    match shapes {
+        [shape] => shape_schema(shape),
+        shapes => json!({ "oneOf": shapes.iter().map(|shape| shape_schema(shape)).collect::<Vec<_>>() }),
+    }
+}
+
+fn shape_schema(members: &[Member]) -> Value {
     let mut properties = Map::new();
     for Member { name, kind, about } in members {
         let mut property = match kind {
@@ -127,7 +145,7 @@ fn answer_schema(members: &[Member]) -> Value {
             MemberKind::NumberOrNull => json!({ "type": ["number", "null"] }),
             MemberKind::Whole => json!({ "type": "integer" }),
             MemberKind::Flag => json!({ "type": "boolean" }),
-            MemberKind::List(members) => json!({ "type": "array", "items": answer_schema(members) }),
+            MemberKind::List(shapes) => json!({ "type": "array", "items": answer_schema(shapes) }),
         };
         property["description"] = (*about).into();
         properties.insert((*name).into(), property);

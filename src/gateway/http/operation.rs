@@ -50,9 +50,12 @@ pub(super) enum MemberKind {
     NumberOrNull,
     Whole,
     Flag,
-    /// A list of objects.
-    List(&'static [Member]),
+    /// A list of objects, each of one of these shapes.
+    List(&'static [Shape]),
 }
+
+/// The members of a JSON object in an answer.
+pub(super) type Shape = &'static [Member];
 
 const fn member(name: &'static str, kind: MemberKind, about: &'static str) -> Member {
     Member { name, kind, about }
@@ -73,6 +76,9 @@ const PERMITS: Field = Field::optional(
     "Number of permits; all of them or none are taken.",
 )
 .or(1.0);
+const PERMITS_OR_AMOUNT: Field = PERMITS.or_field("amount");
+const AMOUNT: Field =
+    Field::optional("amount", FieldKind::Amount, "An amount of a budget, in place of `permits`.").or_field("permits");
 const WAIT: Field =
     Field::optional("wait", FieldKind::Seconds { least: 0.0, most: MAX_WAIT }, "Maximum wait in seconds; FIFO.")
         .or(0.0);
@@ -97,27 +103,31 @@ const RELEASE_LEASE: &[Field] = &[
 const ACQUIRE: &[Field] = &[PERMITS, WAIT];
 const LIMITS: Field = Field::required(
     "limits",
-    FieldKind::List { fields: &[RESOURCE, PERMITS], most: MAX_LIMITS },
-    "The limits; permits of all of them or none are taken.",
+    FieldKind::List { fields: &[RESOURCE, PERMITS_OR_AMOUNT, AMOUNT], most: MAX_LIMITS },
+    "The limits; permits or amounts of all of them or none are taken.",
 );
 const ACQUIRE_ALL: &[Field] = &[LIMITS, WAIT];
-const CHARGE: &[Field] = &[Field::required(
-    "permits",
-    FieldKind::Whole { least: 1, most: MAX_PERMITS },
-    "Number of permits used without having been acquired.",
-)];
+const CHARGE: &[Field] = &[
+    Field::required(
+        "permits",
+        FieldKind::Whole { least: 1, most: MAX_PERMITS },
+        "Number of permits used without having been acquired.",
+    )
+    .or_field("amount"),
+    AMOUNT,
+];
 const EXPIRES_IN: Field = Field::optional(
     "expires_in",
     FieldKind::Seconds { least: 1.0, most: MAX_RESERVED },
-    "Seconds until it expires; the permits then count as used.",
+    "Seconds until it expires; the permits or the amount then count as used.",
 )
 .or(RESERVED);
-const RESERVE: &[Field] = &[PERMITS, WAIT, EXPIRES_IN];
+const RESERVE: &[Field] = &[PERMITS_OR_AMOUNT, AMOUNT, WAIT, EXPIRES_IN];
 const RESERVE_ALL: &[Field] = &[LIMITS, WAIT, EXPIRES_IN];
 const USED: Field = Field::required(
     "used",
-    FieldKind::Whole { least: 0, most: MAX_PERMITS },
-    "Number of permits used. Unused permits are returned; an excess is charged.",
+    FieldKind::Amount,
+    "Number of permits, or amount, used. The unused rest is returned; an excess is charged. Whole for permits.",
 );
 const SETTLE: &[Field] = &[USED];
 const SETTLE_ALL: &[Field] = &[Field::required(
@@ -150,11 +160,17 @@ const TAKEN: &[Member] = &[
     member("remaining", MemberKind::NumberOrNull, "Permits available now; null: no limit."),
     member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
 ];
-const ALL_TAKEN: &[Member] = &[member("limits", MemberKind::List(TAKEN), "The limits, in the order of the request.")];
+const ALL_TAKEN: &[Member] =
+    &[member("limits", MemberKind::List(&[TAKEN, SPENT]), "The limits, in the order of the request.")];
 const CHARGED: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
     member("permits", MemberKind::Whole, "Number of permits charged."),
     member("debt", MemberKind::Number, "Debt in permits. Requests are denied until it is repaid."),
+];
+const CHARGED_AMOUNT: &[Member] = &[
+    member("resource", MemberKind::Text, "The budget."),
+    member("amount", MemberKind::Number, "The amount charged."),
+    member("owed", MemberKind::Number, "What no allowance covers yet. Nothing can be spent until it is paid."),
 ];
 const RESERVED_PERMITS: &[Member] = &[
     member("reservation", MemberKind::Text, "Identifies the reservation when it is settled."),
@@ -163,6 +179,21 @@ const RESERVED_PERMITS: &[Member] = &[
     member("expires_in", MemberKind::Number, "Seconds until the reservation expires; its permits then count as used."),
     member("remaining", MemberKind::NumberOrNull, "Permits available now; null: no limit."),
     member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
+];
+const RESERVED_AMOUNT: &[Member] = &[
+    member("reservation", MemberKind::Text, "Identifies the reservation when it is settled."),
+    member("resource", MemberKind::Text, "The budget."),
+    member("amount", MemberKind::Number, "The amount reserved."),
+    member("left", MemberKind::Number, "What this gateway may spend now without asking the cluster."),
+    member("period_start", MemberKind::NumberOrNull, "Start of the period in Unix seconds; null: it is spent once."),
+    member("period_end", MemberKind::NumberOrNull, "End of the period in Unix seconds; null: it is spent once."),
+    member("expires_in", MemberKind::Number, "Seconds until the reservation expires; all of it is then spent."),
+];
+const SETTLED_AMOUNT: &[Member] = &[
+    member("resource", MemberKind::Text, "The budget."),
+    member("reserved", MemberKind::Number, "The amount that was reserved."),
+    member("used", MemberKind::Number, "The amount that was used."),
+    member("owed", MemberKind::Number, "What no allowance covers yet. Nothing can be spent until it is paid."),
 ];
 const SETTLED: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
@@ -179,11 +210,11 @@ const SPENT: &[Member] = &[
 ];
 const ALL_RESERVED: &[Member] = &[
     member("reservation", MemberKind::Text, "Identifies the reservation when it is settled."),
-    member("limits", MemberKind::List(TAKEN), "The limits, in the order of the request."),
-    member("expires_in", MemberKind::Number, "Seconds until the reservation expires; its permits then count as used."),
+    member("limits", MemberKind::List(&[TAKEN, SPENT]), "The limits, in the order of the request."),
+    member("expires_in", MemberKind::Number, "Seconds until the reservation expires; all of it then counts as used."),
 ];
 const ALL_SETTLED: &[Member] =
-    &[member("limits", MemberKind::List(SETTLED), "The limits, in the order of the reservation.")];
+    &[member("limits", MemberKind::List(&[SETTLED, SETTLED_AMOUNT]), "The limits, in the order of the reservation.")];
 const STANDING: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
     member("capacity", MemberKind::NumberOrNull, "Permits per second of this gateway; null: no limit."),
@@ -244,10 +275,10 @@ impl Operation {
             Operation::KeepLease => "Renew a lease",
             Operation::ReleaseLease => "Release a lease",
             Operation::Acquire => "Acquire permits",
-            Operation::AcquireAll => "Acquire permits of several limits, or none",
-            Operation::Charge => "Charge permits already used",
-            Operation::Reserve => "Reserve permits",
-            Operation::ReserveAll => "Reserve permits of several limits, or none",
+            Operation::AcquireAll => "Acquire permits and amounts of several limits, or none",
+            Operation::Charge => "Charge permits, or an amount of a budget, already used",
+            Operation::Reserve => "Reserve permits, or an amount of a budget",
+            Operation::ReserveAll => "Reserve permits and amounts of several limits, or none",
             Operation::Settle => "Settle a reservation",
             Operation::SettleAll => "Settle a reservation of several limits",
             Operation::Spend => "Spend an amount of a budget",
@@ -304,20 +335,20 @@ impl Operation {
         if self == Operation::ReleaseLease { RELEASE_LEASE } else { &[] }
     }
 
-    /// The status and the members of a successful answer.
-    pub(super) fn answer(self) -> (u16, &'static [Member]) {
+    /// The status and the possible shapes of a successful answer.
+    pub(super) fn answer(self) -> (u16, &'static [Shape]) {
         match self {
-            Operation::GetLease | Operation::KeepLease => (200, LEASE),
+            Operation::GetLease | Operation::KeepLease => (200, &[LEASE]),
             Operation::ReleaseLease => (204, &[]),
-            Operation::Acquire => (200, TAKEN),
-            Operation::AcquireAll => (200, ALL_TAKEN),
-            Operation::Charge => (200, CHARGED),
-            Operation::Reserve => (201, RESERVED_PERMITS),
-            Operation::ReserveAll => (201, ALL_RESERVED),
-            Operation::Settle => (200, SETTLED),
-            Operation::SettleAll => (200, ALL_SETTLED),
-            Operation::Spend => (200, SPENT),
-            Operation::Standing => (200, STANDING),
+            Operation::Acquire => (200, &[TAKEN]),
+            Operation::AcquireAll => (200, &[ALL_TAKEN]),
+            Operation::Charge => (200, &[CHARGED, CHARGED_AMOUNT]),
+            Operation::Reserve => (201, &[RESERVED_PERMITS, RESERVED_AMOUNT]),
+            Operation::ReserveAll => (201, &[ALL_RESERVED]),
+            Operation::Settle => (200, &[SETTLED, SETTLED_AMOUNT]),
+            Operation::SettleAll => (200, &[ALL_SETTLED]),
+            Operation::Spend => (200, &[SPENT]),
+            Operation::Standing => (200, &[STANDING]),
         }
     }
 

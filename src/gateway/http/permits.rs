@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use axum::http::{HeaderMap, StatusCode};
 use leaseway_client::{
-    Basis, OpenError, Reservation, Window,
+    Basis, Reservation, Window,
     limiter::{AnyLimiter, Claim, Closed, DebtExceeded, JointLimiter, JointReservation, TryError, joint},
 };
 use leaseway_core::{
@@ -13,16 +13,19 @@ use leaseway_core::{
 };
 use leaseway_server::HttpCaller;
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::{
-    HttpAnswer, HttpGateway, closing,
+    HttpAnswer, HttpGateway,
+    admission::{FIRST_WAIT, WHILE_UNKNOWN, check, not_opened, patience_of, wait_for},
+    budgets::{self, ReservedAmounts, TakenAmounts, WantedAmount},
+    closing,
     fields::Fields,
     pages::basis,
     problem::{Problem, ProblemKind},
     rate_limit_fields::{self, Quota},
 };
-use crate::lease_table::{LeaseEntry, NotOpened};
+use crate::lease_table::LeaseEntry;
 
 /// The default: unused permits are saved for a second, and the wants are 100 per second until there is an estimate.
 const WINDOW: Window = Window { length: Duration::from_secs(1), rate: 100.0, slides: false };
@@ -44,16 +47,6 @@ const GROWS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The maximum factor by which a share may still grow after [`GROWS_WITHIN`].
 const GROWTH: u32 = 16;
-
-/// The minimum time that the first request for a resource waits for a lease. A cluster with a master answers sooner.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-
-/// `Retry-After` if the time is unknown.
-const WHILE_UNKNOWN: Duration = Duration::from_secs(1);
-
-pub(super) fn check(caller: &HttpCaller, resource: &str) -> Result<(), Problem> {
-    Ok(caller.check_resource(Action::Ask, resource)?)
-}
 
 pub(super) async fn acquire(
     gateway: &HttpGateway,
@@ -87,21 +80,71 @@ struct Wanted {
     permits: u32,
 }
 
+/// What a request takes of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    Permits,
+    /// An amount of a budget.
+    Amount,
+}
+
+/// The limits of a request.
+struct AllWanted {
+    permits: Vec<Wanted>,
+    amounts: Vec<WantedAmount>,
+    /// The unit of each limit.
+    order: Vec<Unit>,
+}
+
+/// Merges what belongs to limits with permits and to budgets into the order of the request.
+fn in_order<T>(
+    order: &[Unit],
+    permits: impl IntoIterator<Item = T>,
+    amounts: impl IntoIterator<Item = T>,
+) -> impl Iterator<Item = T> {
+    let (mut permits, mut amounts) = (permits.into_iter(), amounts.into_iter());
+    order.iter().filter_map(move |unit| match unit {
+        Unit::Permits => permits.next(),
+        Unit::Amount => amounts.next(),
+    })
+}
+
 /// The limits of a request. Waits for their first leases.
-async fn wanted(gateway: &HttpGateway, caller: &HttpCaller, fields: &Fields) -> Result<Vec<Wanted>, Problem> {
+async fn wanted(gateway: &HttpGateway, caller: &HttpCaller, fields: &Fields) -> Result<AllWanted, Problem> {
     let limits = fields.list("limits");
     // Checked first, so that a denied caller opens nothing.
     limits.iter().try_for_each(|limit| check(caller, limit.id("resource")))?;
-    let mut wanted = Vec::with_capacity(limits.len());
+    let mut wanted = AllWanted { permits: Vec::new(), amounts: Vec::new(), order: Vec::new() };
     for limit in &limits {
-        let entry = find(gateway, caller, limit.id("resource"))?;
-        wanted.push(Wanted { entry, permits: limit.number("permits") as u32 });
+        let resource = limit.id("resource");
+        if let Some(amount) = limit.number_if_given("amount") {
+            wanted.amounts.push(WantedAmount { entry: budgets::find(gateway, caller, resource)?, amount });
+            wanted.order.push(Unit::Amount);
+        } else {
+            let entry = find(gateway, caller, resource)?;
+            wanted.permits.push(Wanted { entry, permits: limit.number("permits") as u32 });
+            wanted.order.push(Unit::Permits);
+        }
     }
     let deadline = first_lease_deadline(fields);
-    for Wanted { entry, .. } in &wanted {
+    for Wanted { entry, .. } in &wanted.permits {
         first_lease(gateway, entry, deadline).await?;
     }
+    for amount in &wanted.amounts {
+        amount.first_lease(gateway, deadline.saturating_duration_since(Instant::now())).await?;
+    }
     Ok(wanted)
+}
+
+/// Takes the amounts of budgets. Returns them and the time that is left to wait for permits.
+async fn take_amounts(
+    gateway: &HttpGateway,
+    wanted: Vec<WantedAmount>,
+    fields: &Fields,
+) -> Result<(TakenAmounts, Duration), Problem> {
+    let (begun, wait) = (Instant::now(), patience_of(fields));
+    let taken = budgets::take_all(gateway, wanted, wait).await?;
+    Ok((taken, wait.saturating_sub(begun.elapsed())))
 }
 
 /// Acquires permits of several limits, or none.
@@ -110,11 +153,15 @@ pub(super) async fn acquire_all(
     caller: &HttpCaller,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    let wanted = wanted(gateway, caller, fields).await?;
+    let AllWanted { permits: wanted, amounts, order } = wanted(gateway, caller, fields).await?;
+    let (amounts, wait) = take_amounts(gateway, amounts, fields).await?;
     // Without a lease others pass, or the request would have failed.
     let limited: Vec<&Wanted> = wanted.iter().filter(|wanted| wanted.entry.has_capacity()).collect();
-    take_all(gateway, &limited, patience_of(fields)).await?;
-    let taken: Vec<Value> = wanted.iter().map(|wanted| taken(&wanted.entry, wanted.permits)).collect();
+    take_all(gateway, &limited, wait).await?;
+    // They are not settled, so they are spent.
+    let spent: Vec<Value> = amounts.keep().iter().flat_map(ReservedAmounts::told).collect();
+    let taken = wanted.iter().map(|wanted| taken(&wanted.entry, wanted.permits));
+    let taken: Vec<Value> = in_order(&order, taken, spent).collect();
     let headers = quotas(&wanted.iter().collect::<Vec<_>>(), |wanted| quota(&wanted.entry));
     Ok(HttpAnswer::of(StatusCode::OK, json!({ "limits": taken })).with(headers))
 }
@@ -142,10 +189,13 @@ async fn take_all(gateway: &HttpGateway, limited: &[&Wanted], wait: Duration) ->
     Err(over_limits(limited, &claims))
 }
 
-/// Permits of several limits, which are settled later.
+/// Permits and amounts of several limits, which are settled later.
 pub(super) struct AllReserved {
     reserved: JointReservation,
     limits: Vec<ReservedLimit>,
+    amounts: Option<ReservedAmounts>,
+    /// The unit of each limit, in the order of the request.
+    order: Vec<Unit>,
 }
 
 struct ReservedLimit {
@@ -157,13 +207,18 @@ struct ReservedLimit {
 }
 
 impl AllReserved {
-    pub(super) fn resources(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.limits.iter().map(|limit| limit.entry.id())
+    /// The resources and units, in order.
+    pub(super) fn resources(&self) -> impl Iterator<Item = (&str, Unit)> {
+        let permits = self.limits.iter().map(|limit| limit.entry.id());
+        let amounts = self.amounts.iter().flat_map(ReservedAmounts::resources);
+        in_order(&self.order, permits, amounts).zip(self.order.iter().copied())
     }
 
     /// The reserved limits as in the answer, and the RateLimit fields.
     pub(super) fn told(&self) -> (Value, HeaderMap) {
-        let taken: Vec<Value> = self.limits.iter().map(|limit| taken(&limit.entry, limit.permits)).collect();
+        let taken = self.limits.iter().map(|limit| taken(&limit.entry, limit.permits));
+        let amounts = self.amounts.iter().flat_map(ReservedAmounts::told);
+        let taken: Vec<Value> = in_order(&self.order, taken, amounts).collect();
         let mut named = BTreeSet::new();
         let distinct = self.limits.iter().filter(|limit| named.insert(limit.entry.id()));
         let headers = rate_limit_fields::fields_of_all(distinct.map(|limit| (limit.entry.id(), quota(&limit.entry))));
@@ -171,11 +226,15 @@ impl AllReserved {
     }
 
     /// Settles each limit, and describes it. `used` has one number for each.
-    pub(super) fn settle(self, used: &[u64]) -> Result<Value, Problem> {
-        let mut in_order = vec![0; self.limits.iter().filter(|limit| limit.place.is_some()).count()];
-        let places = self.limits.iter().zip(used).filter_map(|(limit, used)| Some((limit.place?, *used)));
-        places.for_each(|(place, used)| in_order[place] = used);
-        let settled = self.reserved.settle(&in_order);
+    pub(super) fn settle(self, used: &[f64]) -> Result<Value, Problem> {
+        let used_of = |unit| self.order.iter().zip(used).filter(move |(of, _)| **of == unit).map(|(_, used)| *used);
+        let amounts: Vec<f64> = used_of(Unit::Amount).collect();
+        let used: Vec<u64> = used_of(Unit::Permits).map(|used| used as u64).collect();
+        let amounts = self.amounts.map(|reserved| reserved.settle(&amounts)).unwrap_or_default();
+        let mut by_place = vec![0; self.limits.iter().filter(|limit| limit.place.is_some()).count()];
+        let places = self.limits.iter().zip(&used).filter_map(|(limit, used)| Some((limit.place?, *used)));
+        places.for_each(|(place, used)| by_place[place] = used);
+        let settled = self.reserved.settle(&by_place);
         let one = |(limit, used): (&ReservedLimit, &u64)| {
             if let Some(place) = limit.place {
                 check_debt(limit.entry.id(), settled[place])?;
@@ -184,7 +243,8 @@ impl AllReserved {
                 "resource": limit.entry.id(), "reserved": limit.permits, "used": used, "debt": limit.entry.rate().debt(),
             }))
         };
-        self.limits.iter().zip(used).map(one).collect::<Result<Vec<_>, _>>().map(Into::into)
+        let permits = self.limits.iter().zip(&used).map(one).collect::<Result<Vec<_>, Problem>>()?;
+        Ok(in_order(&self.order, permits, amounts).collect())
     }
 }
 
@@ -194,20 +254,21 @@ pub(super) async fn reserve_all(
     caller: &HttpCaller,
     fields: &Fields,
 ) -> Result<AllReserved, Problem> {
-    let wanted = wanted(gateway, caller, fields).await?;
+    let AllWanted { permits: wanted, amounts, order } = wanted(gateway, caller, fields).await?;
+    let (amounts, wait) = take_amounts(gateway, amounts, fields).await?;
     // Without a lease others pass, or the request would have failed.
     let mut next = 0..;
     let places: Vec<Option<usize>> =
         wanted.iter().map(|wanted| if wanted.entry.has_capacity() { next.next() } else { None }).collect();
     let limited: Vec<&Wanted> =
         wanted.iter().zip(&places).filter(|(_, place)| place.is_some()).map(|(wanted, _)| wanted).collect();
-    let reserved = reserve_limited(gateway, &limited, patience_of(fields)).await?;
+    let reserved = reserve_limited(gateway, &limited, wait).await?;
     let limits = wanted.into_iter().zip(places).map(|(Wanted { entry, permits }, place)| ReservedLimit {
         entry,
         permits,
         place,
     });
-    Ok(AllReserved { reserved, limits: limits.collect() })
+    Ok(AllReserved { reserved, limits: limits.collect(), amounts: amounts.keep(), order })
 }
 
 async fn reserve_limited(
@@ -278,13 +339,16 @@ pub(super) async fn reserve(
     wait_for_permits(gateway, entry, permits, fields, entry.rate().reserve(permits)).await
 }
 
-/// Charges permits that were used already.
+/// Charges permits, or an amount of a budget, that were used already.
 pub(super) async fn charge(
     gateway: &HttpGateway,
     caller: &HttpCaller,
     resource: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
+    if let Some(amount) = fields.number_if_given("amount") {
+        return budgets::charge(gateway, caller, resource, amount).await;
+    }
     check(caller, resource)?;
     let entry = open(gateway, caller, resource, fields).await?;
     let permits = fields.number("permits") as u64;
@@ -353,23 +417,6 @@ async fn first_lease(gateway: &HttpGateway, entry: &LeaseEntry, deadline: Instan
     Err(Problem::new(ProblemKind::NoLease, why).retry_after(WHILE_UNKNOWN))
 }
 
-pub(super) fn not_opened(why: &NotOpened) -> Problem {
-    let told = Problem::new(ProblemKind::NoRoom, why.to_string());
-    match why {
-        NotOpened::TooMany(_) | NotOpened::OfCaller(_) | NotOpened::OfEnvoy(_) => {
-            told.in_word("too_many_resources").retry_after(WHILE_UNKNOWN)
-        }
-        NotOpened::Refused(error @ OpenError::OtherKind { .. }) => {
-            Problem::new(ProblemKind::Conflict, error.to_string()).in_word("other_kind")
-        }
-        NotOpened::Refused(_) => closing(),
-    }
-}
-
-pub(super) fn patience_of(fields: &Fields) -> Duration {
-    Duration::from_secs_f64(fields.number_if_known("wait").unwrap_or_default())
-}
-
 /// Waits for permits. The share grows when callers wait. If it does not grow enough soon, the request is refused early,
 /// so that it does not block the queue in vain.
 async fn wait_for_permits<T>(
@@ -420,19 +467,6 @@ fn needed(entry: &LeaseEntry, permits: u32) -> Duration {
         return Duration::ZERO;
     }
     Duration::try_from_secs_f64(missing / standing.capacity.get()).unwrap_or(Duration::MAX)
-}
-
-/// `None` after the timeout. Fails if the gateway stops meanwhile.
-pub(super) async fn wait_for<T>(
-    gateway: &HttpGateway,
-    wait: Duration,
-    permits: impl Future<Output = T>,
-) -> Result<Option<T>, Problem> {
-    let mut closing_now = gateway.closing.clone();
-    tokio::select! {
-        taken = timeout(wait, permits) => Ok(taken.ok()),
-        _ = closing_now.wait_for(|closing| *closing) => Err(closing()),
-    }
 }
 
 fn over_limit(entry: &LeaseEntry, permits: u32) -> Problem {

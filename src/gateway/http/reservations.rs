@@ -1,26 +1,30 @@
-//! Permits that are taken by one request and settled by a later one. A reservation that is not settled in time expires,
-//! and all of its permits count as used.
+//! Permits and amounts that are taken by one request and settled by a later one. A reservation that is not settled in
+//! time expires, and all of it counts as used.
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use leaseway_client::Reservation;
-use leaseway_core::types::{Principal, PrincipalShare};
+use leaseway_client::{BudgetReservation, Reservation};
+use leaseway_core::types::{Principal, PrincipalShare, readable};
 use leaseway_server::HttpCaller;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    HttpAnswer, HttpGateway,
+    HttpAnswer, HttpGateway, admission, budgets,
     fields::Fields,
-    permits::{self, AllReserved},
+    operation::MAX_PERMITS,
+    permits::{self, AllReserved, Unit},
     problem::{Problem, ProblemKind},
 };
-use crate::lease_table::caller_shares::{CallerShares, SharePermit};
+use crate::lease_table::{
+    BudgetEntry,
+    caller_shares::{CallerShares, SharePermit},
+};
 
 /// Random, so that no caller can guess the name of another's reservation.
 type Name = u128;
@@ -33,9 +37,14 @@ pub(super) struct Reservations<P = Held> {
     table: Mutex<ReservationTable<P>>,
 }
 
-/// The permits of a reservation.
+/// What a reservation has taken.
 pub(super) enum Held {
     One(Reservation),
+    Amount {
+        reservation: BudgetReservation,
+        /// Keeps the lease.
+        entry: Arc<BudgetEntry>,
+    },
     Several(AllReserved),
 }
 
@@ -46,7 +55,8 @@ struct ReservationTable<P> {
 }
 
 struct Reserved<P> {
-    resources: Vec<String>,
+    /// The resources, and the units reserved of them.
+    resources: Vec<(String, Unit)>,
     ends: Instant,
     permits: P,
     _share: SharePermit,
@@ -62,7 +72,7 @@ impl<P> ReservationTable<P> {
     fn remove(&mut self, name: Name) -> Option<Reserved<P>> {
         let reserved = self.by_name.remove(&name)?;
         self.by_end.remove(&(reserved.ends, name));
-        for resource in &reserved.resources {
+        for (resource, _) in &reserved.resources {
             if let Some(count) = self.by_resource.get_mut(resource) {
                 *count -= 1;
                 if *count == 0 {
@@ -120,13 +130,13 @@ impl<P> Reservations<P> {
     fn add(&self, name: Name, reserved: Reserved<P>) {
         let mut table = self.table();
         table.by_end.insert((reserved.ends, name));
-        for resource in &reserved.resources {
+        for (resource, _) in &reserved.resources {
             *table.by_resource.entry(resource.clone()).or_default() += 1;
         }
         table.by_name.insert(name, reserved);
     }
 
-    fn resources(&self, name: Name) -> Option<Vec<String>> {
+    fn resources(&self, name: Name) -> Option<Vec<(String, Unit)>> {
         self.table().by_name.get(&name).map(|reserved| reserved.resources.clone())
     }
 
@@ -138,28 +148,35 @@ impl<P> Reservations<P> {
     }
 }
 
-/// Takes permits, and adds a reservation.
+/// Takes permits or an amount, and adds a reservation.
 pub(super) async fn reserve(
     gateway: &HttpGateway,
     caller: &HttpCaller,
     resource: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    permits::check(caller, resource)?;
+    admission::check(caller, resource)?;
     let share = gateway.reservations.admit(caller.principal())?;
+    if let Some(amount) = fields.number_if_given("amount") {
+        let entry = budgets::open(gateway, caller, resource, admission::patience_of(fields)).await?;
+        let reservation = budgets::reserve(gateway, &entry, amount, fields).await?;
+        let mut json = budgets::taken(entry.budget(), amount);
+        let (name, lasts) = (new_name()?, lasts(fields));
+        let resources = vec![(resource.to_owned(), Unit::Amount)];
+        let permits = Held::Amount { reservation, entry };
+        gateway.reservations.add(name, Reserved { resources, ends: Instant::now() + lasts, permits, _share: share });
+        json["reservation"] = format!("{name:032x}").into();
+        json["expires_in"] = lasts.as_secs_f64().into();
+        let headers = located(HeaderMap::new(), &format!("{name:032x}/settle"));
+        return Ok(HttpAnswer::of(StatusCode::CREATED, json).with(headers));
+    }
     let entry = permits::open(gateway, caller, resource, fields).await?;
     let permits = permits::reserve(gateway, &entry, fields).await?;
     let (name, lasts) = (new_name()?, lasts(fields));
     let reserved = permits.reserved();
-    gateway.reservations.add(
-        name,
-        Reserved {
-            resources: vec![resource.to_owned()],
-            ends: Instant::now() + lasts,
-            permits: Held::One(permits),
-            _share: share,
-        },
-    );
+    let resources = vec![(resource.to_owned(), Unit::Permits)];
+    let permits = Held::One(permits);
+    gateway.reservations.add(name, Reserved { resources, ends: Instant::now() + lasts, permits, _share: share });
     let quota = permits::quota(&entry);
     let json = json!({
         "reservation": format!("{name:032x}"),
@@ -173,7 +190,7 @@ pub(super) async fn reserve(
     Ok(HttpAnswer::of(StatusCode::CREATED, json).with(located(headers, &format!("{name:032x}/settle"))))
 }
 
-/// Takes permits of several limits, or none, and adds a reservation.
+/// Takes permits and amounts of several limits, or none, and adds a reservation.
 pub(super) async fn reserve_all(
     gateway: &HttpGateway,
     caller: &HttpCaller,
@@ -182,7 +199,7 @@ pub(super) async fn reserve_all(
     let share = gateway.reservations.admit(caller.principal())?;
     let permits = permits::reserve_all(gateway, caller, fields).await?;
     let (name, lasts, (limits, headers)) = (new_name()?, lasts(fields), permits.told());
-    let resources = permits.resources().map(str::to_owned).collect();
+    let resources = permits.resources().map(|(resource, unit)| (resource.to_owned(), unit)).collect();
     let permits = Held::Several(permits);
     gateway.reservations.add(name, Reserved { resources, ends: Instant::now() + lasts, permits, _share: share });
     let json = json!({
@@ -221,24 +238,34 @@ pub(super) fn settle(
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
     let (name, resources) = named(gateway, caller, name)?;
-    let [resource] = &resources[..] else {
-        return Err(of_other_kind(&format!("covers {} limits; settle it with `settle_all`", resources.len())));
+    let [(resource, unit)] = &resources[..] else {
+        return Err(of_other_kind(
+            "reservation",
+            &format!("covers {} limits; settle it with `settle_all`", resources.len()),
+        ));
     };
+    let used = fields.number("used");
+    check_used(*unit, "used", used)?;
     let permits = gateway.reservations.take(name).ok_or_else(unknown)?.permits;
-    let settled = permits.settle(gateway, resource, &[fields.number("used") as u64])?;
+    let settled = permits.settle(gateway, resource, &[used])?;
     Ok(HttpAnswer::of(StatusCode::OK, settled[0].clone()))
 }
 
 impl Held {
     /// Settles each limit, and describes it. `used` has one number for each; `first` is the first resource.
-    fn settle(self, gateway: &HttpGateway, first: &str, used: &[u64]) -> Result<Value, Problem> {
+    fn settle(self, gateway: &HttpGateway, first: &str, used: &[f64]) -> Result<Value, Problem> {
         match self {
             Held::Several(permits) => permits.settle(used),
             Held::One(permits) => {
-                let reserved = permits.reserved();
-                permits::check_debt(first, permits.settle(used[0]))?;
+                let (reserved, used) = (permits.reserved(), used[0] as u64);
+                permits::check_debt(first, permits.settle(used))?;
                 let debt = permits::debt(gateway, first);
-                Ok(json!([{ "resource": first, "reserved": reserved, "used": used[0], "debt": debt }]))
+                Ok(json!([{ "resource": first, "reserved": reserved, "used": used, "debt": debt }]))
+            }
+            Held::Amount { reservation, entry } => {
+                let reserved = reservation.reserved();
+                reservation.settle(used[0]).map_err(|_| super::closing())?;
+                Ok(json!([budgets::settled(entry.budget(), reserved, used[0])]))
             }
         }
     }
@@ -251,18 +278,34 @@ pub(super) fn settle_all(
     name: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    let used: Vec<u64> = fields.list("limits").iter().map(|limit| limit.number("used") as u64).collect();
+    let used: Vec<f64> = fields.list("limits").iter().map(|limit| limit.number("used")).collect();
     let (name, resources) = named(gateway, caller, name)?;
     if resources.len() != used.len() {
-        return Err(of_other_kind(&format!(
-            "covers {} limits, but `limits` has {}; give one element for each limit",
-            resources.len(),
-            used.len()
-        )));
+        return Err(of_other_kind(
+            "reservation",
+            &format!(
+                "covers {} limits, but `limits` has {}; give one element for each limit",
+                resources.len(),
+                used.len()
+            ),
+        ));
+    }
+    for (at, ((_, unit), used)) in resources.iter().zip(&used).enumerate() {
+        check_used(*unit, &format!("limits[{at}].used"), *used)?;
     }
     let permits = gateway.reservations.take(name).ok_or_else(unknown)?.permits;
-    let settled = permits.settle(gateway, &resources[0], &used)?;
+    let settled = permits.settle(gateway, &resources[0].0, &used)?;
     Ok(HttpAnswer::of(StatusCode::OK, json!({ "limits": settled })))
+}
+
+/// Checks a number of the field `name`: permits are whole. A number that suits another reservation is a conflict.
+fn check_used(unit: Unit, name: &str, used: f64) -> Result<(), Problem> {
+    if unit == Unit::Amount || (used.fract() == 0.0 && used <= MAX_PERMITS as f64) {
+        return Ok(());
+    }
+    let why =
+        format!("is {}, but permits were reserved; expected a whole number from 0 to {MAX_PERMITS}", readable(used));
+    Err(of_other_kind(name, &why))
 }
 
 fn unknown() -> Problem {
@@ -270,17 +313,17 @@ fn unknown() -> Problem {
     Problem::new(ProblemKind::NoSuchReservation, why)
 }
 
-fn of_other_kind(why: &str) -> Problem {
-    Problem::of_field(ProblemKind::Conflict, "reservation", why).in_word("other_reservation")
+fn of_other_kind(field: &str, why: &str) -> Problem {
+    Problem::of_field(ProblemKind::Conflict, field, why).in_word("other_reservation")
 }
 
 /// The reservation of this name, and its resources, if the caller may settle it.
-fn named(gateway: &HttpGateway, caller: &HttpCaller, name: &str) -> Result<(Name, Vec<String>), Problem> {
+fn named(gateway: &HttpGateway, caller: &HttpCaller, name: &str) -> Result<(Name, Vec<(String, Unit)>), Problem> {
     let name = Some(name).filter(|name| name.len() == 32).and_then(|name| Name::from_str_radix(name, 16).ok());
     let name = name.ok_or_else(unknown)?;
     // Checked first, so that a denied caller changes nothing.
     let resources = gateway.reservations.resources(name).ok_or_else(unknown)?;
-    resources.iter().try_for_each(|resource| permits::check(caller, resource))?;
+    resources.iter().try_for_each(|(resource, _)| admission::check(caller, resource))?;
     Ok((name, resources))
 }
 
@@ -290,7 +333,7 @@ mod tests {
 
     fn reserve(reservations: &Reservations<()>, name: Name, principal: u32, lasts: Duration) -> Result<(), Problem> {
         let share = reservations.admit(Principal(principal))?;
-        let (resources, ends) = (vec![format!("r{principal}")], Instant::now() + lasts);
+        let (resources, ends) = (vec![(format!("r{principal}"), Unit::Permits)], Instant::now() + lasts);
         reservations.add(name, Reserved { resources, ends, permits: (), _share: share });
         Ok(())
     }

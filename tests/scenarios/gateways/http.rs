@@ -72,12 +72,21 @@ fn acquire_beyond_the_limit_returns_429_with_ratelimit_headers() {
     assert!(refused.header("ratelimit").unwrap().starts_with("\"mysql\";r="), "{refused:?}");
 }
 
+/// A server with budgets of 300 per day, `tokens` and `cents`, and rates of 100.
+fn server_with_budgets() -> Server {
+    let template = |name: &str| {
+        format!(
+            "- identifier_glob: \"{name}\"\n  capacity: 300\n  algorithm: {{kind: BUDGET, refresh_interval: 1, \
+             learning_mode_duration: 0, parameters: {{period: day}}}}\n"
+        )
+    };
+    let rates = config::text(&[Template::fair("*", 100.0)]).replacen("resources:\n", "", 1);
+    Server::with_config(&ConfigFile::new(&format!("resources:\n{}{}{rates}", template("tokens"), template("cents"))))
+}
+
 #[test]
 fn two_gateways_spend_a_budget_and_no_more() {
-    let template = "- identifier_glob: \"tokens\"\n  capacity: 300\n  algorithm: {kind: BUDGET, refresh_interval: 1, \
-                    learning_mode_duration: 0, parameters: {period: day}}\n";
-    let rates = config::text(&[Template::fair("*", 100.0)]).replacen("resources:\n", "", 1);
-    let server = Server::with_config(&ConfigFile::new(&format!("resources:\n{template}{rates}")));
+    let server = server_with_budgets();
     let gateways = [(); 2].map(|()| Gateway::for_http(&server.grpc().to_string(), &[]));
     let spend = |gateway: &Gateway, amount: f64| {
         gateway.ask("POST", "/v1/resources/tokens/spend", &json!({ "amount": amount, "wait": 5 }))
@@ -100,6 +109,102 @@ fn two_gateways_spend_a_budget_and_no_more() {
     assert_eq!((rate.status, rate.problem().0), (409, "other_kind".to_owned()), "{rate:?}");
     let none = gateways[0].ask("POST", "/v1/resources/other/spend", &json!({ "amount": 1 }));
     assert_eq!((none.status, none.problem().0), (429, "not_covered".to_owned()), "{none:?}");
+}
+
+/// Spends nothing of a budget, and returns what the gateway may spend.
+fn left(gateway: &Gateway, budget: &str) -> f64 {
+    let told = gateway.ask("POST", &format!("/v1/resources/{budget}/spend"), &json!({ "amount": 0, "wait": 5 }));
+    told.json()["left"].as_f64().unwrap()
+}
+
+#[test]
+fn an_amount_is_reserved_settled_and_charged() {
+    let server = server_with_budgets();
+    let gateway = gateway_to(&server);
+    let reserve = |body: Value| gateway.ask("POST", "/v1/resources/tokens/reservations", &body);
+    let reserved = reserve(json!({ "amount": 200.5, "wait": 10 }));
+    assert_eq!((reserved.status, reserved.json()["amount"].as_f64()), (201, Some(200.5)), "{reserved:?}");
+    assert!(reserved.json()["period_end"].is_i64(), "{reserved:?}");
+    let refused = reserve(json!({ "amount": 100, "wait": 0 }));
+    assert_eq!((refused.status, refused.problem().0), (429, "not_covered".to_owned()), "{refused:?}");
+    assert_eq!(refused.json()["violated-policies"], json!(["tokens"]));
+    let settle = reserved.header("location").unwrap().to_owned();
+    let settled = gateway.ask("POST", &settle, &json!({ "used": 50.5 }));
+    let told = json!({ "resource": "tokens", "reserved": 200.5, "used": 50.5, "owed": 0.0 });
+    assert_eq!((settled.status, settled.json()), (200, told));
+    let again = gateway.ask("POST", &settle, &json!({ "used": 0 }));
+    assert_eq!((again.status, again.problem().0), (404, "no_such_reservation".to_owned()), "{again:?}");
+    assert!(left(&gateway, "tokens") >= 150.0, "the rest came back");
+
+    let charge = |body: Value| gateway.ask("POST", "/v1/resources/tokens/charge", &body);
+    let charged = charge(json!({ "amount": 240 })).json();
+    assert!(charged["owed"].as_f64().unwrap() > 0.0, "{charged}");
+    eventually("the debt is paid", || (charge(json!({ "amount": 0 })).json()["owed"] == 0.0).then_some(()));
+    let refused = reserve(json!({ "amount": 10, "wait": 2 }));
+    assert_eq!(refused.status, 429, "9.5 are left: {refused:?}");
+    let expired = reserve(json!({ "amount": 5, "wait": 10, "expires_in": 1 }));
+    assert_eq!(expired.status, 201, "{expired:?}");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let refused = reserve(json!({ "amount": 5, "wait": 2 }));
+    assert_eq!(refused.status, 429, "the reservation has expired, so it is spent: {refused:?}");
+
+    let both = reserve(json!({ "amount": 1, "permits": 1 }));
+    assert_eq!((both.status, both.problem().0), (400, "bad_value".to_owned()), "{both:?}");
+    let neither = charge(json!({}));
+    assert_eq!((neither.status, neither.problem().0), (400, "missing_field".to_owned()), "{neither:?}");
+    let other = reserve(json!({ "permits": 1 }));
+    assert_eq!((other.status, other.problem().0), (409, "other_kind".to_owned()), "{other:?}");
+}
+
+#[test]
+fn amounts_of_budgets_are_taken_with_permits_of_rates() {
+    let server = server_with_budgets();
+    let gateway = gateway_to(&server);
+    let limits = |tokens: f64, pages: u32, cents: f64| {
+        json!([
+            { "resource": "tokens", "amount": tokens },
+            { "resource": "pages", "permits": pages },
+            { "resource": "cents", "amount": cents },
+        ])
+    };
+    let ask =
+        |path: &str, limits: &Value, wait: f64| gateway.ask("POST", path, &json!({ "limits": limits, "wait": wait }));
+    let acquired = ask("/v1/acquire", &limits(10.5, 1, 20.0), 10.0);
+    assert_eq!(acquired.status, 200, "{acquired:?}");
+    let taken = &acquired.json()["limits"];
+    assert_eq!(
+        (&taken[0]["amount"], &taken[1]["permits"], &taken[2]["amount"]),
+        (&json!(10.5), &json!(1), &json!(20.0))
+    );
+    assert!(acquired.header("ratelimit-policy").unwrap().starts_with("\"pages\";q="), "{acquired:?}");
+
+    let reserved = ask("/v1/reserve", &limits(200.0, 1, 100.0), 10.0);
+    assert_eq!(reserved.status, 201, "{reserved:?}");
+    for path in ["/v1/acquire", "/v1/reserve"] {
+        let at_once = ask(path, &limits(1.0, 1, 200.0), 0.0);
+        assert_eq!((at_once.status, at_once.problem().0), (429, "not_covered".to_owned()), "{at_once:?}");
+        let refused = ask(path, &limits(1.0, 1, 200.0), 2.0);
+        assert_eq!((refused.status, refused.problem().0), (429, "not_covered".to_owned()), "{refused:?}");
+        assert_eq!(refused.json()["violated-policies"], json!(["cents"]), "{refused:?}");
+        let refused = ask(path, &limits(1.0, 1_000_000, 1.0), 2.0);
+        assert_eq!((refused.status, refused.problem().0), (429, "over_limit".to_owned()), "{refused:?}");
+        assert_eq!(refused.json()["violated-policies"], json!(["pages"]), "{refused:?}");
+    }
+    let settle = reserved.header("location").unwrap().to_owned();
+    let used = |pages: f64| json!({ "limits": [{ "used": 50.5 }, { "used": pages }, { "used": 100 }] });
+    let wrong = gateway.ask("POST", &settle, &used(0.5));
+    assert_eq!((wrong.status, wrong.problem().0), (409, "other_reservation".to_owned()), "{wrong:?}");
+    assert!(wrong.problem().1.contains("`limits[1].used` is 0.5, but permits were reserved"), "{wrong:?}");
+    let settled = gateway.ask("POST", &settle, &used(1.0));
+    assert_eq!(settled.status, 200, "{settled:?}");
+    let tokens = json!({ "resource": "tokens", "reserved": 200.0, "used": 50.5, "owed": 0.0 });
+    let pages = json!({ "resource": "pages", "reserved": 1, "used": 1, "debt": 0 });
+    assert_eq!((&settled.json()["limits"][0], &settled.json()["limits"][1]), (&tokens, &pages));
+    // 61 and 120 are spent. Refused requests took nothing.
+    let rest = ask("/v1/acquire", &limits(239.0, 1, 180.0), 10.0);
+    assert_eq!(rest.status, 200, "{rest:?}");
+    let refused = ask("/v1/acquire", &limits(0.5, 1, 0.0), 2.0);
+    assert_eq!(refused.json()["violated-policies"], json!(["tokens"]), "{refused:?}");
 }
 
 #[test]
