@@ -222,7 +222,9 @@ impl BudgetBook {
         }
         let (waiting, first) = self.waiting;
         let refused = self.refused(now);
-        self.wanted = (self.rate * self.refresh.0 as f64 / 500.0 + waiting + refused + self.owed.get()).ceil();
+        let demand = self.rate * self.refresh.0 as f64 / 500.0 + waiting + refused + self.owed.get();
+        // A server refuses larger wants, and then nothing would be granted.
+        self.wanted = Amount::clamped(demand.ceil()).get();
         let report = BudgetUse {
             spent: self.spent.ceil().get(),
             period: self.period.map_or(0, |period| period.start),
@@ -343,6 +345,16 @@ mod tests {
         assert_eq!((book.owed().get(), book.spent().get()), (1.0, 8.0), "the lease has ended");
         book.take(Millis(0), &lease(3, 4.0, Span { start: 2000, end: 3000 }, false), || 2);
         assert_eq!((book.owed().get(), book.spent().get()), (0.0, 1.0), "paid from the next period");
+    }
+
+    #[test]
+    fn the_demand_is_an_amount_however_much_is_owed_or_waited_for() {
+        let mut book = BudgetBook::new(Millis(0), 1);
+        book.charge(Millis(0), Amount::MAX);
+        book.charge(Millis(0), Amount::MAX);
+        book.refuse(Millis(0), amount(6e14));
+        book.set_waiting(6e14, 6e14);
+        assert_eq!(book.wants(Millis(0)).0, 1e15);
     }
 
     #[test]
