@@ -159,8 +159,8 @@ impl NativeLimits {
         Ok(self.limits()?.charge(&permits).map_err(ClientError::from)?)
     }
 
-    /// Returns to each rate the permits taken last, and to each budget an amount taken in this period, because they were
-    /// not used. The numbers of gauges are ignored.
+    /// Returns to each rate the permits taken last, because they were not used. The numbers of gauges and budgets are
+    /// ignored.
     #[pyo3(signature = (*permits))]
     fn refund(&self, permits: Vec<f64>) -> PyResult<()> {
         let permits = checked(&self.kinds(), "permits", permits)?;

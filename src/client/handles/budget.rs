@@ -141,11 +141,6 @@ impl Budget {
         self.spender.charge(self.resource.now(), amount);
     }
 
-    /// Takes back an amount that was spent in this period and was not used.
-    pub(crate) fn refund(&self, amount: Amount) {
-        self.spender.refund(self.resource.now(), amount);
-    }
-
     /// Whether both are handles of the same open budget.
     pub(crate) fn is_same(&self, other: &Budget) -> bool {
         Arc::ptr_eq(&self.spender, &other.spender)

@@ -334,19 +334,16 @@ impl Limits {
         first_uncharged(&self.limits, charged)
     }
 
-    /// Returns to each rate the permits taken last, because they were not used, see [`Rate::refund`]. Budgets take back
-    /// amounts that were taken in the current period; do not refund those of an earlier one. The numbers of gauges are
-    /// ignored: drop their permits.
+    /// Returns to each rate the permits taken last, because they were not used, see [`Rate::refund`]. The numbers of
+    /// gauges and budgets are ignored: drop the permits, and settle reservations of amounts.
     ///
     /// # Panics
     ///
     /// As [`charge`](Self::charge).
     pub fn refund(&self, permits: &[impl Number]) {
         for (limit, unused) in self.limits.iter().zip(checked(&self.limits, permits)) {
-            match (limit, unused) {
-                (AnyHandle::Rate(rate), Used::Permits(n)) => rate.refund(n),
-                (AnyHandle::Budget(budget), Used::Amount(amount)) => budget.refund(amount),
-                _ => {}
+            if let (AnyHandle::Rate(rate), Used::Permits(n)) = (limit, unused) {
+                rate.refund(n);
             }
         }
     }

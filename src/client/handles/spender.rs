@@ -143,12 +143,6 @@ impl Spender {
         self.changed.notify_waiters();
     }
 
-    /// Takes back an amount that was spent in this period.
-    pub(crate) fn refund(&self, now: Millis, amount: Amount) {
-        self.update(now, |book| book.refund(now, amount));
-        self.changed.notify_waiters();
-    }
-
     fn update(&self, now: Millis, change: impl FnOnce(&mut BudgetBook)) {
         let mut state = self.lock();
         change(&mut state.book);

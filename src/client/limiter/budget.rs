@@ -27,6 +27,8 @@ pub struct BudgetBook {
     /// The end of the lease.
     until: Millis,
     spent: Sum,
+    /// How often `spent` began anew. A period can come back if the configuration changes.
+    era: u64,
     /// Charged, but not covered by an allowance yet.
     owed: Sum,
     /// What callers wait for: in total, and the first of them.
@@ -42,11 +44,10 @@ pub struct BudgetBook {
     wanted: f64,
 }
 
-/// The incarnation and the period in which an amount was spent. It can be taken back only there.
+/// When an amount was spent. It can be taken back only until another period or incarnation begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpentIn {
-    incarnation: u64,
-    period: Option<i64>,
+    era: u64,
 }
 
 /// The rate is a mean over about this time.
@@ -66,6 +67,7 @@ impl BudgetBook {
             allowance: Amount::ZERO,
             until: Millis(0),
             spent: Sum::ZERO,
+            era: 0,
             owed: Sum::ZERO,
             waiting: (0.0, 0.0),
             refused: None,
@@ -84,6 +86,7 @@ impl BudgetBook {
         };
         if budget.starts_over || self.period.map(|period| period.start) != Some(budget.period.start) {
             self.spent = Sum::ZERO;
+            self.era += 1;
             self.sampled.1 = Sum::ZERO;
         }
         self.seen = lease.token;
@@ -129,7 +132,7 @@ impl BudgetBook {
 
     /// Where amounts are spent now.
     pub fn spends_in(&self) -> SpentIn {
-        SpentIn { incarnation: self.incarnation, period: self.period.map(|period| period.start) }
+        SpentIn { era: self.era }
     }
 
     /// Of an amount that was spent in advance, `used` was used. Takes back the rest, unless the period or the incarnation
@@ -139,15 +142,8 @@ impl BudgetBook {
         if excess >= Sum::ZERO {
             self.owed += excess;
         } else if spent_in == self.spends_in() {
-            // Less is left of it if it was refunded, too.
-            self.spent = (self.spent - (Sum::ZERO - excess)).max(Sum::ZERO);
+            self.spent += excess;
         }
-        self.pay(now);
-    }
-
-    /// Takes back an amount that was spent and not used; at most what was spent in this period.
-    pub fn refund(&mut self, now: Millis, amount: Amount) {
-        self.spent = (self.spent - amount.into()).max(Sum::ZERO);
         self.pay(now);
     }
 
@@ -312,17 +308,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_takes_back_at_most_what_was_spent_in_this_period() {
+    fn nothing_is_taken_back_from_a_period_that_has_come_back() {
         let mut book = BudgetBook::new(Millis(0), 1);
         book.take(Millis(0), &lease(1, 10.0, PERIOD, false), || 2);
         assert!(book.spend(Millis(0), amount(7.0)));
-        book.refund(Millis(0), amount(3.0));
-        assert_eq!((book.spent().get(), book.left(Millis(0)).get()), (4.0, 6.0));
-        book.take(Millis(0), &lease(2, 4.0, Span { start: 2000, end: 3000 }, false), || 2);
-        assert!(book.spend(Millis(0), amount(1.0)));
-        book.charge(Millis(0), amount(5.0));
-        book.refund(Millis(0), amount(4.0));
-        assert_eq!((book.owed().get(), book.spent().get(), book.left(Millis(0)).get()), (0.0, 2.0, 2.0));
+        let spent_in = book.spends_in();
+        book.take(Millis(0), &lease(2, 4.0, Span { start: 0, end: 3000 }, false), || 2);
+        book.take(Millis(0), &lease(3, 10.0, PERIOD, false), || 2);
+        assert!(book.spend(Millis(0), amount(2.0)));
+        book.settle(Millis(0), amount(7.0), Amount::ZERO, spent_in);
+        assert_eq!((book.spent().get(), book.left(Millis(0)).get()), (2.0, 8.0));
     }
 
     #[test]

@@ -91,13 +91,14 @@ export class Limits {
 
   /** Waits for the permits of all limits, and takes them together. */
   async acquire(options?: WaitOptions): Promise<Permits> {
-    return this.permits(await this.wait(options));
+    await this.wait(options);
+    return new Permits(this.costs);
   }
 
   /** Takes the permits of all limits if they are available now. If one refuses, nothing is taken from the others. */
   tryAcquire(): Permits | Refusal {
     const taken = this.tryTake();
-    return taken instanceof Amounts ? this.permits(taken) : taken;
+    return taken instanceof Amounts ? new Permits(this.costs) : taken;
   }
 
   /** Waits for the permits of all limits, for work whose cost is known only at its end. */
@@ -134,18 +135,10 @@ export class Limits {
 
   /**
    * Returns to each rate the permits that passed last, because they were not used, see `Rate.refund`: one number for each
-   * limit. Those of gauges are ignored: release their permits. Of a budget, takes back at most what was acquired through
-   * this object in the current period; if an operation may end in another period than it began, reserve and settle.
+   * limit. Those of gauges and budgets are ignored: release the permits, and settle reservations of amounts.
    */
   refund(...numbers: number[]): void {
-    const refunded = this.pairs(numbers);
-    this.joint.refund(numbers);
-    eachRate(refunded, (rate, n) => rate.refund(n));
-  }
-
-  private permits(amounts: Amounts): Permits {
-    this.joint.use(amounts);
-    return new Permits(this.costs);
+    eachRate(this.pairs(numbers), (rate, n) => rate.refund(n));
   }
 
   private pairs(numbers: readonly number[]): [Cost, number][] {

@@ -216,31 +216,6 @@ describe("amounts of budgets and permits", () => {
     amounts.settle([2.5, 1]);
     assert.deepEqual([a.spender.spent, b.spender.owed], [2.5, 1]);
   });
-
-  it("are refunded only in their period, and to the object that took them", async () => {
-    const { purses } = await setUp();
-    const [a] = purses;
-    const joint = new JointBudgets([a.of(4)]);
-    const use = async () => joint.use(await joint.acquire());
-    a.give(20);
-    await use();
-    await use();
-    await a.spender.spend(1);
-    joint.refund([3]);
-    assert.equal(a.spender.spent, 6);
-    joint.refund([100]);
-    assert.equal(a.spender.spent, 1, "that was spent elsewhere");
-    new JointBudgets([a.of(4)]).refund([1]);
-    assert.equal(a.spender.spent, 1);
-    await use();
-    a.give(20, 2_000n);
-    await a.spender.spend(8);
-    joint.refund([1]);
-    assert.equal(a.spender.spent, 8, "another period");
-    await use();
-    joint.refund([8]);
-    assert.equal(a.spender.spent, 8, "at most what was taken in this period");
-  });
 });
 
 describe("callers of three budgets, a rate and a gauge", () => {

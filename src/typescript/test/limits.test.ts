@@ -324,15 +324,15 @@ describe("the limits of a client", () => {
     permits.release();
     assert.deepEqual(spent(), [2.5, 4, 0]);
     all.refund(5, 0.5, 1, 100);
-    assert.deepEqual(spent(), [2, 0, 0]);
+    assert.deepEqual(spent(), [2.5, 4, 0], "amounts stay spent");
     all.charge(0, 0.25, 7, 1);
-    assert.deepEqual(spent(), [2.25, 1, 0]);
+    assert.deepEqual(spent(), [2.75, 5, 0]);
 
-    const reservations = await all.withPermits(1, 7.75, 1, 8).reserve({ timeoutMs: 20_000 });
+    const reservations = await all.withPermits(1, 7.25, 1, 4).reserve({ timeoutMs: 20_000 });
     assert.deepEqual(
       [reservations.reserved, spent()],
       [
-        [1, 7.75, 1, 8],
+        [1, 7.25, 1, 4],
         [10, 9, 1],
       ],
     );
@@ -343,7 +343,7 @@ describe("the limits of a client", () => {
     await assert.rejects(all.acquire({ timeoutMs: 20 }), TimeoutError);
     assert.throws(() => reservations.settle(1, Number.NaN, 1, 8), RangeError);
     assert.throws(() => reservations.settle(1.5, 1, 1, 8), RangeError, "permits are whole");
-    reservations.settle(1, 0.75, 1, 12.5);
+    reservations.settle(1, 0.25, 1, 8.5);
     reservations.settle(0, 0, 0, 0);
     assert.deepEqual([spent(), joules.owed], [[3, 10, 0], 3.5]);
     assert.throws(() => dollars.of(-1), RangeError);

@@ -126,7 +126,7 @@ fn a_slice_is_at_most_a_share_of_what_is_left_but_covers_a_waiting_call() {
 #[test]
 fn each_threshold_is_reported_once_in_a_period_and_again_if_the_amount_changes() {
     let mut desk = Desk::new(1000.0, PeriodLength::Seconds(100));
-    let mut reported = |desk: &mut Desk| {
+    let reported = |desk: &mut Desk| {
         desk.resource.tick(desk.now);
         let events = desk.resource.take_budget_events();
         events.iter().map(|event| (event.percent, event.spent.get(), event.amount.get())).collect::<Vec<_>>()

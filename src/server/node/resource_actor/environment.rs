@@ -144,6 +144,7 @@ impl ResourceContext {
             master_lease: None,
             watchers: Arc::new(Watchers::new(limits.watchers, limits.share())),
             subscribers: Arc::default(),
+            audit: Audit::none(),
             assignment_store: AssignmentStore::new(None),
             raft: None,
             note_rate_limiter: NoteRateLimiter::stopped(),

@@ -27,8 +27,6 @@ interface BudgetNeed {
   readonly amount: number;
   /** The indices of these needs, from the first one on. */
   readonly indices: readonly [number, ...number[]];
-  /** What was taken without a reservation in the era in which something was taken last, and not refunded. */
-  readonly taken: { amount: number; era: number };
 }
 
 type Eras = Map<BudgetNeed, number>;
@@ -99,24 +97,6 @@ export class JointBudgets {
       eras = new Map([[refusing, await refusing.spender.spend(refusing.amount, { signal })]]);
     }
   }
-
-  /** The amounts are used up, without a reservation. */
-  use(amounts: Amounts): void {
-    for (const [{ amount, taken }, era] of amounts.eras) {
-      if (taken.era !== era) taken.amount = 0;
-      taken.era = era;
-      taken.amount += amount;
-    }
-  }
-
-  /** Takes back amounts that were used up in the current era, one number for each need. */
-  refund(amounts: readonly number[]): void {
-    for (const { spender, indices, taken } of this.budgets) {
-      const back = Math.min(sumAt(indices, amounts), taken.amount);
-      taken.amount -= back;
-      spender.settle(back, 0, taken.era);
-    }
-  }
 }
 
 /** Amounts of budgets that were reserved. They are spent unless they are settled or given back. */
@@ -150,7 +130,7 @@ function budgetsOf(needs: readonly Need[]): BudgetNeed[] {
   }
   const numbers = needs.map(({ n }) => n);
   return [...found].map(([spender, indices]) => {
-    return { spender, indices, amount: checkAmount(sumAt(indices, numbers)), taken: { amount: 0, era: 0 } };
+    return { spender, indices, amount: checkAmount(sumAt(indices, numbers)) };
   });
 }
 
