@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     chaos::{
+        clients::spenders::{OF_PERIODS, ONCE, PERIOD_SECS},
         layout::{ClusterShape, POOL, ROUTES, route},
         schedule::{Fault, Plan},
     },
@@ -171,6 +172,12 @@ impl ChaosArgs {
     parameters:
       min_capacity: 20
       min_request_interval: 0
+- identifier_glob: {ONCE}
+  capacity: {}
+  algorithm: {{kind: BUDGET, lease_length: 4, refresh_interval: 1, parameters: {{period: none}}}}
+- identifier_glob: {OF_PERIODS}
+  capacity: {}
+  algorithm: {{kind: BUDGET, lease_length: 4, refresh_interval: 1, parameters: {{period: {PERIOD_SECS}s}}}}
 {routes}- identifier_glob: \"*\"
   capacity: {capacity}
   algorithm:
@@ -180,7 +187,9 @@ impl ChaosArgs {
     parameters:
       min_request_interval: 0  # some ask all the time
 ",
-            FIRST_CAPACITY
+            FIRST_CAPACITY,
+            self.amount(ONCE),
+            self.amount(OF_PERIODS)
         )
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod library;
 pub(crate) mod operators;
 pub(crate) mod pairs;
 pub(crate) mod raw;
+pub(crate) mod spenders;
 
 use std::ops::Range;
 

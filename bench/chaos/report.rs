@@ -36,6 +36,8 @@ pub(crate) struct TrialReport {
     /// The number of requests that the gateway allowed and denied (RLS).
     pub(crate) passed: usize,
     pub(crate) denied: usize,
+    /// What was used of budgets.
+    pub(crate) spent: f64,
     /// Counters of the kernel, if the run was in a namespace.
     pub(crate) packets: Option<PacketCounts>,
     /// The number of claims to be master that name a term.
@@ -116,6 +118,7 @@ impl ChaosReport {
                 sum(|run| run.passed),
                 sum(|run| run.denied)
             ),
+            format!("- amounts of budgets used: {:.0}", self.runs.iter().map(|run| run.spent).sum::<f64>()),
             format!("- calls of operators: {}", sum(|run| run.calls)),
         ];
         let packets = self.runs.iter().filter_map(|run| run.packets).reduce(|one, other| one.and(other));

@@ -13,7 +13,14 @@ use crate::{
     chaos::{
         accounting::{Accounting, CapacityChange, LeaseRecord, MachineClock, account, limits, may_be_in_force},
         args::{ChaosArgs, FIRST_CAPACITY},
-        clients::{SCARCE, driven::DrivenClients, library::LibraryClients, operators::Operators, pairs::Pairs},
+        clients::{
+            SCARCE,
+            driven::DrivenClients,
+            library::LibraryClients,
+            operators::Operators,
+            pairs::Pairs,
+            spenders::{Books, Spenders},
+        },
         cluster::Cluster,
         faults::{Applied, FaultInjector, FaultOutcome, deceives_legacy_clients, packets::PacketCounts},
         gateway::{
@@ -81,6 +88,7 @@ pub(crate) fn run(
         without_master_ms: gaps_ms(&evidence.claims, &evidence.nodes),
         two_masters: two_masters(&evidence.claims, &evidence.nodes),
         over: verdict.over,
+        spent: verdict.spent,
         shared: verdict.sums.into_iter().find(|(name, _)| name == SCARCE).map(|(_, sum)| sum).unwrap_or_default(),
         violations: verdict.violations,
     })
@@ -91,6 +99,7 @@ struct Trial<'a> {
     interrupt: &'a Interrupt,
     injector: FaultInjector<'a>,
     driven: DrivenClients,
+    spenders: Spenders,
 }
 
 /// The observations of a run.
@@ -98,6 +107,7 @@ struct Evidence {
     outcomes: Vec<FaultOutcome>,
     nodes: Vec<std::ops::Range<usize>>,
     traces: Vec<LeaseRecord>,
+    books: Books,
     assignments: usize,
     tallies: Vec<RouteTally>,
     /// The times of all starts of the gateway.
@@ -113,6 +123,8 @@ struct Verdict {
     sums: Vec<(String, Accounting)>,
     /// The number of resources whose capacity or limit was exceeded.
     over: usize,
+    /// What was used of budgets.
+    spent: f64,
     violations: Vec<String>,
 }
 
@@ -136,11 +148,12 @@ impl<'a> Trial<'a> {
         let gateway = Gateway::open(&cluster, seed, handle)?;
         let envoys = Envoys::gather(gateway.rlqs, FIRST_CAPACITY, seed, &cluster, lease_trace, handle)?;
         let routes = Routes::gather(args, seed, gateway.rls, &cluster, handle)?;
-        let driven = DrivenClients::gather(&args.driver, &cluster, seed, handle)?;
+        let spenders = Spenders::gather(seed, &cluster, handle)?;
+        let driven = DrivenClients::gather(&args.driver, &cluster, spenders.books(), seed, handle)?;
         let addresses: Vec<_> = cluster.peers.iter().map(|peer| peer.grpc).collect();
         let masters = MasterWatch::start(&cluster.transport()?, &addresses)?;
         let injector = FaultInjector::new(args, cluster, clients, gateway, envoys, routes, masters);
-        Ok(Trial { args, interrupt, injector, driven })
+        Ok(Trial { args, interrupt, injector, driven, spenders })
     }
 
     /// Waits until all clients are served. Fails if they are not, although no fault was injected, or if a server with a
@@ -227,7 +240,8 @@ impl<'a> Trial<'a> {
     fn complaint(&self) -> Option<String> {
         let clients = self.injector.clients.complaint(self.capacity(), SERVED);
         let FaultInjector { envoys, routes, .. } = &self.injector;
-        let complaints = [clients, envoys.complaint(), routes.complaint(), self.driven.complaint()];
+        let complaints =
+            [clients, envoys.complaint(), routes.complaint(), self.driven.complaint(), self.spenders.complaint()];
         if let Some(complaint) = complaints.into_iter().flatten().next() {
             return Some(complaint);
         }
@@ -290,6 +304,8 @@ impl<'a> Trial<'a> {
         violations.extend(gateway.complaint());
         let (of_driven, failures) = runtime.block_on(self.driven.leave());
         violations.extend(failures);
+        let (books, failures) = runtime.block_on(self.spenders.leave());
+        violations.extend(failures);
         let calls = runtime.block_on(operators.leave());
         let tallies = runtime.block_on(routes.close());
         let starts_us = gateway.starts.iter().map(|start| clock.us(*start)).collect();
@@ -314,7 +330,7 @@ impl<'a> Trial<'a> {
             capacity: applied.capacity,
         };
         let changes = applied.iter().map(change).collect();
-        Evidence { outcomes, nodes, traces, assignments, tallies, starts_us, changes, calls, claims, violations }
+        Evidence { outcomes, nodes, traces, books, assignments, tallies, starts_us, changes, calls, claims, violations }
     }
 }
 
@@ -353,9 +369,12 @@ impl Evidence {
             let seconds = sum.over_us as f64 / 1e6;
             format!("clients could use more than the capacity of `{resource}` for {seconds:.3} s")
         }));
+        let (spent, overspent) = self.books.audit(args);
         let excesses = self.excesses(&allowed, clock);
         violations.extend(excesses.iter().map(|(resource, excess)| excess.told(resource, clock.us(began))));
-        Verdict { over: over.len() + excesses.len(), sums, violations }
+        let over = over.len() + excesses.len() + overspent.len();
+        violations.extend(overspent);
+        Verdict { over, sums, spent, violations }
     }
 
     /// The routes for which too many requests passed. `allowed` has the capacity of the other resources; that of a

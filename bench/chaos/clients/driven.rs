@@ -18,7 +18,10 @@ use tokio::{
 
 use crate::{
     chaos::{
-        clients::{SCARCE, draw},
+        clients::{
+            SCARCE, draw,
+            spenders::{Books, MAX_COST, ONCE},
+        },
         cluster::Cluster,
     },
     common::{driver::Driver, error::Error},
@@ -52,6 +55,7 @@ impl DrivenClients {
     pub(crate) fn gather(
         commands: &[String],
         cluster: &Cluster,
+        books: &Books,
         seed: u64,
         runtime: &Handle,
     ) -> Result<DrivenClients, Error> {
@@ -76,11 +80,12 @@ impl DrivenClients {
                     for command in commands {
                         driver.expect_ok(&command).await?;
                     }
+                    driver.open_budget(ONCE).await?;
                     Ok(driver)
                 };
                 let failed = |why: String| Error::Usage(format!("--driver `{command}`: {why}"));
                 let driver = runtime.block_on(open).map_err(failed)?;
-                let client = DrivenClient { driver, id, served: Arc::clone(&served), random };
+                let client = DrivenClient { driver, id, served: Arc::clone(&served), books: books.clone(), random };
                 clients.push(runtime.spawn(client.run(leave.subscribe())));
             }
         }
@@ -116,12 +121,13 @@ struct DrivenClient {
     driver: Driver,
     id: String,
     served: Arc<AtomicUsize>,
+    books: Books,
     random: fastrand::Rng,
 }
 
 impl DrivenClient {
     async fn run(self, leave: watch::Receiver<bool>) -> Result<Vec<LeaseChange>, String> {
-        let DrivenClient { mut driver, id, served, mut random } = self;
+        let DrivenClient { mut driver, id, served, books, mut random } = self;
         let mut readings = Vec::new();
         let mut is_served = false;
         while !*leave.borrow() {
@@ -138,6 +144,10 @@ impl DrivenClient {
             readings.push(Reading { asked, answered: Instant::now(), capacity });
             if random.u32(..READINGS_PER_CHANGE) == 0 {
                 driver.expect_ok(&format!("wants {SCARCE} {}", draw(&mut random))).await?;
+                let cost = random.u32(1..=MAX_COST);
+                if driver.spend(ONCE, cost, 0).await? {
+                    books.enter(ONCE, 0, cost.into());
+                }
             }
             sleep(READ_INTERVAL).await;
         }

@@ -55,6 +55,11 @@ impl BudgetReservation {
         self.amount.get()
     }
 
+    /// The start and the end of the period whose amount it is in Unix seconds. `None` if the budget is spent once.
+    pub fn period(&self) -> Option<(i64, i64)> {
+        self.spent_in.period.filter(|span| !span.is_unending()).map(|span| (span.start, span.end))
+    }
+
     /// Ends the reservation, because `used` was used. Takes back what is left of it, or [charges](Budget::charge) the
     /// excess. If the period of the reservation has ended, nothing is taken back.
     ///

@@ -48,6 +48,8 @@ pub struct BudgetBook {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpentIn {
     era: u64,
+    /// The period; absent before the first lease.
+    pub period: Option<Span>,
 }
 
 /// The rate is a mean over about this time.
@@ -132,7 +134,7 @@ impl BudgetBook {
 
     /// Where amounts are spent now.
     pub fn spends_in(&self) -> SpentIn {
-        SpentIn { era: self.era }
+        SpentIn { era: self.era, period: self.period }
     }
 
     /// Of an amount that was spent in advance, `used` was used. Takes back the rest, unless the period or the incarnation
@@ -141,7 +143,7 @@ impl BudgetBook {
         let excess = Sum::from(used) - Sum::from(reserved);
         if excess >= Sum::ZERO {
             self.owed += excess;
-        } else if spent_in == self.spends_in() {
+        } else if spent_in.era == self.era {
             self.spent += excess;
         }
         self.pay(now);
