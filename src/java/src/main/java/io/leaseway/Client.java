@@ -102,8 +102,8 @@ public final class Client implements AutoCloseable {
     /** A scheduled estimate of the wants of a resource. */
     private record Estimate(long at, Opened resource) {}
 
-    /** A change of what may be used of a resource. */
-    private record Change(Opened resource, Usable usable) {}
+    /** A change of what may be used of a resource, with the newest lease of a budget, or null. */
+    private record Change(Opened resource, Usable usable, Lease allowance) {}
 
     Client(ClientBuilder settings) {
         id = settings.id == null ? uniqueId() : settings.id;
@@ -218,6 +218,18 @@ public final class Client implements AutoCloseable {
     }
 
     /**
+     * Opens a resource of kind BUDGET: an amount that may be spent in each period.
+     *
+     * @param name the name of the resource
+     * @throws KindException if it is already open as another kind
+     */
+    public Budget budget(String name) {
+        // Nothing may be spent after the expiry.
+        return new Budget(
+                open(name, Opened.Kind.BUDGET, options -> options.wants(0).mode(Mode.PESSIMISTIC)));
+    }
+
+    /**
      * Combines limits that an operation needs permits of, such as
      * {@code client.limits(tokens.of(900), requests.of(), connections.of())}.
      *
@@ -270,6 +282,10 @@ public final class Client implements AutoCloseable {
             // A resource whose last handle is being closed is replaced.
             resource = new Opened(this, name, kind, options, driver::notePressure);
             opened.put(name, resource);
+            if (kind == Opened.Kind.BUDGET) {
+                // The lease of a budget that is being closed is one of another incarnation.
+                session.release(name);
+            }
             long now = clock.now();
             want(now, resource);
             if (resource.estimatesWants()) {
@@ -296,12 +312,19 @@ public final class Client implements AutoCloseable {
         lock.lock();
         try {
             if (!opened.containsKey(resource.id)) {
-                session.release(resource.id);
+                release(resource);
             }
         } finally {
             lock.unlock();
         }
         driver.wake();
+    }
+
+    /** Releases the lease of a resource whose limiter is closed. The lock must be held. */
+    private void release(Opened resource) {
+        session.release(
+                resource.id,
+                resource.spender == null ? null : resource.spender.wants().spent());
     }
 
     void record(String resource, double capacity) {
@@ -387,6 +410,7 @@ public final class Client implements AutoCloseable {
         lock.lock();
         try {
             isLeaving = true;
+            all.forEach(this::release);
             session.releaseAll();
         } finally {
             lock.unlock();
@@ -510,7 +534,7 @@ public final class Client implements AutoCloseable {
     private void want(long now, Opened resource) {
         Wants wants = resource.wants(now);
         Lease lease = session.lease(now, resource.id);
-        if (lease != null && wants.outstanding() <= lease.capacity()) {
+        if (lease != null && wants.outstanding() > 0 && wants.outstanding() <= lease.capacity()) {
             wants = new Wants(wants.amount(), wants.priority(), 0, wants.usage());
         }
         boolean isUrgent = session.want(now, resource.id, wants, resource.mode);
@@ -637,7 +661,8 @@ public final class Client implements AutoCloseable {
         session.changes(now, (name, usable) -> {
             Opened resource = opened.get(name);
             if (resource != null) {
-                changes.add(new Change(resource, usable));
+                Lease allowance = resource.kind == Opened.Kind.BUDGET ? session.lease(now, name) : null;
+                changes.add(new Change(resource, usable, allowance));
             }
         });
         return changes;
@@ -651,6 +676,9 @@ public final class Client implements AutoCloseable {
             Usable before = resource.apply(suspended, usable);
             if (before == null) {
                 continue;
+            }
+            if (change.allowance != null && resource.takeAllowance(suspended, change.allowance)) {
+                demandChanged(resource);
             }
             if (usable.capacity() > before.capacity() && resource.isUnderPressure()) {
                 // With more capacity, more may be wanted.

@@ -136,6 +136,15 @@ public final class Gauge extends Resource implements Limiter {
         return limiter.inUse();
     }
 
+    /**
+     * Sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh.
+     *
+     * @param wants the capacity to ask for, from 0 to 10^15
+     */
+    public void setWants(double wants) {
+        fixWants(wants);
+    }
+
     /** Estimates the wants from now on, if they were fixed. */
     public void estimateWants() {
         startEstimates();

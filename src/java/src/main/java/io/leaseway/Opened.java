@@ -6,6 +6,8 @@ import io.leaseway.internal.limiter.Limiter;
 import io.leaseway.internal.limiter.Promise;
 import io.leaseway.internal.limiter.RateLimiter;
 import io.leaseway.internal.limiter.Sample;
+import io.leaseway.internal.limiter.Spender;
+import io.leaseway.internal.session.Lease;
 import io.leaseway.internal.session.Pool;
 import io.leaseway.internal.session.Times;
 import io.leaseway.internal.session.Usable;
@@ -25,6 +27,7 @@ final class Opened {
     enum Kind {
         RATE("rate"),
         GAUGE("gauge"),
+        BUDGET("budget"),
         SHARE("resource without a limiter");
 
         final String text;
@@ -39,10 +42,11 @@ final class Opened {
     final Kind kind;
     final Mode mode;
     final long priority;
-    /** One of them enforces the capacity; neither for a resource without a limiter. */
+    /** One of them enforces the capacity; none for a resource without a limiter. */
     final RateLimiter rate;
 
     final GaugeLimiter gauge;
+    final Spender spender;
     /** Counts handles, permits and reservations. At 0 the resource is closed. */
     private final AtomicInteger references = new AtomicInteger(1);
     /** The priority at which the server counts this client. */
@@ -81,6 +85,7 @@ final class Opened {
                 ? new RateLimiter(client.start(), options.burst, options.maxDebt, onPressure, client.executor())
                 : null;
         gauge = kind == Kind.GAUGE ? new GaugeLimiter(client.start(), onPressure, client.executor()) : null;
+        spender = kind == Kind.BUDGET ? new Spender(client.start(), onPressure, client.executor()) : null;
         if (options.wants != null) {
             fixed = options.wants;
         } else {
@@ -149,6 +154,11 @@ final class Opened {
     Wants wants(long now) {
         lock.lock();
         try {
+            if (spender != null) {
+                Wants wants = spender.wants();
+                lastWants = wants.amount();
+                return wants;
+            }
             double amount = fixed;
             double outstanding = inUse;
             // Read the peak once, because reading resets it, and both wants and usage depend on it.
@@ -280,7 +290,14 @@ final class Opened {
             rate.setUsable(usable.capacity(), until, usable.then(), buffer);
         } else if (gauge != null) {
             gauge.setUsable(usable.capacity(), until, usable.then());
+        } else if (spender != null && usable.basis() != Basis.LEASED) {
+            spender.expire();
         }
+    }
+
+    /** Gives a budget its newest lease. Returns whether the client should ask again at once. */
+    boolean takeAllowance(long suspended, Lease lease) {
+        return spender.take(lease, lease.end() - suspended);
     }
 
     /**
@@ -313,6 +330,9 @@ final class Opened {
 
     /** Returns whether callers wait or there is debt, and wants are estimated. */
     boolean isUnderPressure() {
+        if (spender != null) {
+            return spender.hasWaiting();
+        }
         Limiter limiter = limiter();
         if (limiter == null) {
             return false;
@@ -325,6 +345,9 @@ final class Opened {
         Limiter limiter = limiter();
         if (limiter != null) {
             limiter.close();
+        }
+        if (spender != null) {
+            spender.close();
         }
         CompletableFuture<Void> completed;
         lock.lock();

@@ -8,11 +8,11 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * A handle of a resource: its capacity, lease and wants. All handles of a resource of one client share one lease and
+ * A handle of a resource: its capacity and lease. All handles of a resource of one client share one lease and
  * one limiter. The lease is released when the last handle is closed. All methods may be called by several threads at
  * the same time.
  */
-public abstract sealed class Resource implements AutoCloseable permits Rate, Gauge, Share {
+public abstract sealed class Resource implements AutoCloseable permits Rate, Gauge, Budget, Share {
     final Opened opened;
     private final AtomicBoolean isClosed = new AtomicBoolean();
 
@@ -59,12 +59,7 @@ public abstract sealed class Resource implements AutoCloseable permits Rate, Gau
         opened.client.ready(timeout, opened);
     }
 
-    /**
-     * Sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh.
-     *
-     * @param wants the capacity to ask for, from 0 to 10^15
-     */
-    public void setWants(double wants) {
+    void fixWants(double wants) {
         opened.setFixedWants(Checks.wants(wants));
         opened.client.demandChanged(opened);
     }

@@ -9,6 +9,15 @@ public final class Share extends Resource {
     }
 
     /**
+     * Sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh.
+     *
+     * @param wants the capacity to ask for, from 0 to 10^15
+     */
+    public void setWants(double wants) {
+        fixWants(wants);
+    }
+
+    /**
      * Reports usage since the last call. In a pool (PRIORITY_POOL) the server bills the units, and a client that never
      * reports is assumed to use everything. Outside of pools nothing is sent.
      *

@@ -46,7 +46,7 @@ final class Conform {
                         .connect();
             case "rate" -> opened.put(name, client.rate(name, options -> options.wants(number(words))));
             case "gauge" -> opened.put(name, client.gauge(name, options -> options.wants(number(words))));
-            case "wants" -> opened.get(name).setWants(number(words));
+            case "wants" -> setWants(opened.get(name), number(words));
             case "capacity" -> {
                 Resource resource = opened.get(name);
                 double capacity = resource.capacity();
@@ -59,8 +59,12 @@ final class Conform {
             case "count" -> {
                 return String.valueOf(count((Rate) opened.get(name), number(words)));
             }
-            case "budget" -> {
-                return "unsupported";
+            case "budget" -> opened.put(name, client.budget(name));
+            case "spend" -> {
+                return String.valueOf(spend((Budget) opened.get(name), number(words), Double.parseDouble(words[3])));
+            }
+            case "left" -> {
+                return String.valueOf(((Budget) opened.get(name)).left());
             }
             case "close" -> opened.get(name).close();
             case "exit" -> client.close();
@@ -71,6 +75,26 @@ final class Conform {
 
     private static double number(String[] words) {
         return Double.parseDouble(words[2]);
+    }
+
+    private static void setWants(Resource resource, double wants) {
+        if (resource instanceof Rate rate) {
+            rate.setWants(wants);
+        } else {
+            ((Gauge) resource).setWants(wants);
+        }
+    }
+
+    private static boolean spend(Budget budget, double amount, double seconds) throws InterruptedException {
+        if (seconds == 0) {
+            return budget.trySpend(amount);
+        }
+        try {
+            budget.spend(amount, Duration.ofNanos((long) (seconds * 1e9)));
+            return true;
+        } catch (TimeoutException passed) {
+            return false;
+        }
     }
 
     private boolean allow(String name, long n) {

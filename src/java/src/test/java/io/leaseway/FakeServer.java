@@ -8,6 +8,7 @@ import io.grpc.Status;
 import io.grpc.stub.ServerCalls;
 import io.grpc.stub.StreamObserver;
 import io.leaseway.internal.transport.Conn;
+import io.leaseway.internal.wire.BudgetLease;
 import io.leaseway.internal.wire.DiscoveryRequest;
 import io.leaseway.internal.wire.DiscoveryResponse;
 import io.leaseway.internal.wire.GetCapacityRequest;
@@ -20,10 +21,13 @@ import io.leaseway.internal.wire.RenewRequest;
 import io.leaseway.internal.wire.RenewResponse;
 import io.leaseway.internal.wire.ResourceRequest;
 import io.leaseway.internal.wire.ResourceResponse;
+import io.leaseway.internal.wire.Spent;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CopyOnWriteArraySet;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 
@@ -32,6 +36,7 @@ final class FakeServer implements AutoCloseable {
     final String address;
     volatile double capacity;
     volatile long lengthMs = 60_000;
+    volatile long refreshSeconds = 1;
     /** Requests are not answered. */
     volatile boolean isSilent;
     /** The last request for capacity. */
@@ -44,6 +49,11 @@ final class FakeServer implements AutoCloseable {
     volatile Function<RenewRequest, RenewResponse> renewals;
 
     final List<String> released = new CopyOnWriteArrayList<>();
+    /** The last reports of released budgets. */
+    final List<Spent> reported = new CopyOnWriteArrayList<>();
+    /** The resources that are budgets. Their period lasts from 3600 to 7200. */
+    final Set<String> budgets = new CopyOnWriteArraySet<>();
+
     private final Server server;
     private long token;
 
@@ -85,9 +95,13 @@ final class FakeServer implements AutoCloseable {
         token++;
         var answer = GetCapacityResponse.newBuilder();
         for (ResourceRequest resource : request.getResourceList()) {
-            answer.addResponse(ResourceResponse.newBuilder()
+            var response = ResourceResponse.newBuilder()
                     .setResourceId(resource.getResourceId())
-                    .setGets(lease(capacity, token)));
+                    .setGets(lease(capacity, token));
+            if (budgets.contains(resource.getResourceId())) {
+                response.setBudget(BudgetLease.newBuilder().setPeriodStart(3600).setPeriodEnd(7200));
+            }
+            answer.addResponse(response);
         }
         observer.onNext(answer.build());
         observer.onCompleted();
@@ -96,7 +110,7 @@ final class FakeServer implements AutoCloseable {
     Lease lease(double granted, long name) {
         return Lease.newBuilder()
                 .setExpiryTime(1)
-                .setRefreshInterval(1)
+                .setRefreshInterval(refreshSeconds)
                 .setCapacity(granted)
                 .setToken(name)
                 .setRemainingMs(lengthMs)
@@ -134,6 +148,7 @@ final class FakeServer implements AutoCloseable {
     }
 
     private void releaseCapacity(ReleaseCapacityRequest request, StreamObserver<ReleaseCapacityResponse> observer) {
+        reported.addAll(request.getSpentList());
         released.addAll(request.getResourceIdList());
         observer.onNext(ReleaseCapacityResponse.getDefaultInstance());
         observer.onCompleted();

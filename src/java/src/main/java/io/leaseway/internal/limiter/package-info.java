@@ -9,5 +9,8 @@
  *
  * <p>A limiter knows when its lease expires. From then on it uses the fallback capacity, whether or not its owner has
  * run since.
+ *
+ * <p>A budget has no limiter but a Spender: a queue of callers, with a lock and a clock, at a BudgetBook without them.
+ * They take leases and report what was spent.
  */
 package io.leaseway.internal.limiter;

@@ -49,6 +49,13 @@ final class Entry {
         due = Math.min(due, Math.max(at, notBefore));
     }
 
+    /** Returns whether the last request was one of another incarnation of this client of a budget. */
+    boolean isOfOtherIncarnation() {
+        BudgetUse report = demand.spent();
+        BudgetUse sent = asked == null ? null : asked.spent();
+        return report != null && (sent == null || sent.incarnation() != report.incarnation());
+    }
+
     Lease liveLease(long now) {
         return lease != null && lease.isLive(now) ? lease : null;
     }

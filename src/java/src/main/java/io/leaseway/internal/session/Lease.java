@@ -8,8 +8,9 @@ package io.leaseway.internal.session;
  * @param refresh the refresh interval
  * @param token the name of the lease; 0 if the server speaks only the original protocol
  * @param wire the fields that requests echo
+ * @param budget the period of a budget, or null
  */
-public record Lease(double capacity, long end, long refresh, long token, Wire wire) {
+public record Lease(double capacity, long end, long refresh, long token, Wire wire, BudgetLease budget) {
     /** Returns whether the lease has not expired at now. */
     public boolean isLive(long now) {
         return now < end;
@@ -17,7 +18,8 @@ public record Lease(double capacity, long end, long refresh, long token, Wire wi
 
     /** Returns this lease with another expiry, which is expiryTime on the wire. */
     Lease renewed(long newEnd, long expiryTime) {
-        return new Lease(capacity, newEnd, refresh, token, new Wire(expiryTime, wire.refreshInterval, wire.capacity));
+        var renewed = new Wire(expiryTime, wire.refreshInterval, wire.capacity);
+        return new Lease(capacity, newEnd, refresh, token, renewed, budget);
     }
 
     /**

@@ -118,8 +118,9 @@ public final class Session {
         // It may have been opened anew, by a handle that does not know of the lease yet.
         returning.reported = null;
         Entry entry = returning;
-        if (returning.isGivenBack) {
-            // The server may have processed the release.
+        // The server may have processed the release. The allowance of a budget belongs to the incarnation that was
+        // closed.
+        if (returning.isGivenBack || demand.spent() != null) {
             entry = new Entry(demand, mode, now);
             entry.safe = returning.safe;
         }
@@ -132,9 +133,17 @@ public final class Session {
 
     /** Drops the demand for a resource. Its lease is released. */
     public void release(String id) {
+        release(id, null);
+    }
+
+    /** Drops the demand for a resource. Its lease is released with the last report of a budget, or null. */
+    public void release(String id, BudgetUse last) {
         Entry entry = entries.remove(id);
         if (entry == null) {
             return;
+        }
+        if (last != null) {
+            entry.demand = entry.demand.reporting(last);
         }
         firstDue.remove(entry.due);
         if (entry.lease != null) {
@@ -524,7 +533,7 @@ public final class Session {
                 .map(id -> {
                     Entry entry = leaving.get(id);
                     entry.isGivenBack = true;
-                    return new Release(id, entry.lease.token());
+                    return new Release(id, entry.lease.token(), entry.demand.spent());
                 })
                 .toList();
     }
@@ -556,6 +565,11 @@ public final class Session {
         if (entry == null) {
             return false;
         }
+        if (entry.isOfOtherIncarnation()) {
+            // It answers an earlier incarnation of this client of a budget, whose allowance is not that of this one.
+            scheduleAnswered(entry, wanted != null, earliestRequest(now));
+            return false;
+        }
         if (entry.namedUntil <= now) {
             // A new master may have counted the named lease as live although its capacity belongs to another client by
             // now. The next request names the lease as expired, so its answer counts whenever it arrives.
@@ -567,7 +581,8 @@ public final class Session {
                 after(sent, given.length()),
                 given.refresh(),
                 given.token(),
-                given.wire());
+                given.wire(),
+                given.budget());
         Lease live = entry.liveLease(now);
         double before = live == null ? 0 : live.capacity();
         // The next value of the random sequence is drawn in any case, so that a seed gives the same times.

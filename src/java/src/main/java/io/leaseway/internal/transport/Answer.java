@@ -5,6 +5,7 @@ import static io.leaseway.internal.session.Times.SECOND;
 
 import io.grpc.Status;
 import io.leaseway.PoolStanding;
+import io.leaseway.internal.session.BudgetLease;
 import io.leaseway.internal.session.Given;
 import io.leaseway.internal.session.Lease.Wire;
 import io.leaseway.internal.session.Pool;
@@ -205,7 +206,18 @@ public final class Answer {
                 clamp(gets.getRefreshInterval(), MAX_LEASE_SECONDS) * SECOND,
                 gets.getToken(),
                 new Wire(gets.getExpiryTime(), gets.getRefreshInterval(), gets.getCapacity()),
-                hasSafe ? Double.valueOf(resource.getSafeCapacity()) : null);
+                hasSafe ? Double.valueOf(resource.getSafeCapacity()) : null,
+                resource.hasBudget() ? readBudget(resource.getBudget()) : null);
+    }
+
+    /** Reads the period of a budget. Returns null if it is malformed. */
+    private static BudgetLease readBudget(io.leaseway.internal.wire.BudgetLease budget) {
+        return budget.hasPeriodStart()
+                ? new BudgetLease(
+                        budget.getPeriodStart(),
+                        budget.hasPeriodEnd() ? Long.valueOf(budget.getPeriodEnd()) : null,
+                        budget.getStartsOver())
+                : null;
     }
 
     /** Returns the first problem that is not transient, or null. */

@@ -1,6 +1,7 @@
 package io.leaseway.internal.transport;
 
 import io.leaseway.internal.session.Ask;
+import io.leaseway.internal.session.BudgetUse;
 import io.leaseway.internal.session.Lease;
 import io.leaseway.internal.session.Release;
 import io.leaseway.internal.session.StreamRequest;
@@ -10,6 +11,7 @@ import io.leaseway.internal.wire.Range;
 import io.leaseway.internal.wire.ReleaseCapacityRequest;
 import io.leaseway.internal.wire.RenewRequest;
 import io.leaseway.internal.wire.ResourceRequest;
+import io.leaseway.internal.wire.Spent;
 import io.leaseway.internal.wire.Usage;
 import java.util.ArrayList;
 import java.util.List;
@@ -37,11 +39,21 @@ final class Messages {
                 .setResourceId(ask.id())
                 .setPriority(demand.priority())
                 .setWants(demand.amount());
-        if (ask.has() != null) {
-            resource.setHas(echo(ask.has()));
-        }
-        if (ask.had() != null) {
-            resource.setHad(echo(ask.had()));
+        if (demand.spent() != null) {
+            Lease newest = ask.has() == null ? ask.had() : ask.has();
+            if (newest != null
+                    && newest.token() != 0
+                    && newest.token() == demand.spent().token()) {
+                resource.setHas(allowance(newest, demand.spent()));
+            }
+            resource.setSpent(spent(demand.spent()));
+        } else {
+            if (ask.has() != null) {
+                resource.setHas(echo(ask.has()));
+            }
+            if (ask.had() != null) {
+                resource.setHad(echo(ask.had()));
+            }
         }
         double beyond = beyondLease(demand.outstanding(), ask.has());
         if (beyond > 0) {
@@ -91,11 +103,36 @@ final class Messages {
         return echo.build();
     }
 
+    /**
+     * Returns the lease that gave the allowance of a budget, even if it has expired. A smaller allowance than what was
+     * spent meanwhile counts as what was spent.
+     */
+    private static io.leaseway.internal.wire.Lease allowance(Lease lease, BudgetUse use) {
+        return echo(lease).toBuilder()
+                .setCapacity(Math.max(lease.wire().capacity(), use.spent()))
+                .build();
+    }
+
+    private static Spent spent(BudgetUse use) {
+        var spent = Spent.newBuilder()
+                .setAmount(use.spent())
+                .setPeriod(use.period())
+                .setIncarnation(use.incarnation());
+        if (use.need() > 0) {
+            spent.setNeed(use.need());
+        }
+        return spent.build();
+    }
+
     static ReleaseCapacityRequest releaseRequest(String client, List<Release> releases) {
         var request = ReleaseCapacityRequest.newBuilder().setClientId(client);
+        boolean hasBudgets = releases.stream().anyMatch(release -> release.spent() != null);
         for (Release release : releases) {
-            // A token of 0 stands for no name, because tokens are matched to resources by position.
+            // A token of 0 stands for no name, because tokens and reports are matched to resources by position.
             request.addResourceId(release.id()).addToken(release.token());
+            if (hasBudgets) {
+                request.addSpent(release.spent() == null ? Spent.getDefaultInstance() : spent(release.spent()));
+            }
         }
         return request.build();
     }

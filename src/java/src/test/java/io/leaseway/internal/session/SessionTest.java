@@ -33,6 +33,54 @@ class SessionTest {
         return new Session(List.of(endpoints), Pace.DEFAULT, resourcesPerRequest, seed);
     }
 
+    private static Wants spending(BudgetUse use) {
+        return new Wants(0, 0, 0, null, use);
+    }
+
+    @Test
+    void reportsOfBudgetsAreSentPromptlyIfAnAllowanceIsMissing() {
+        Wants sent = spending(new BudgetUse(3, 1000, 5, 0, 9, false));
+        assertTrue(spending(new BudgetUse(4, 1000, 5, 0, 9, true)).isUrgent(sent));
+        assertTrue(spending(new BudgetUse(3, 1000, 5, 1, 9, true)).isUrgent(sent));
+        assertTrue(spending(new BudgetUse(0, 2000, 5, 0, 9, false)).isUrgent(sent));
+        assertTrue(spending(new BudgetUse(0, 1000, 6, 0, 0, false)).isUrgent(sent));
+        assertTrue(sent.isUrgent(wants(0)));
+        assertFalse(spending(new BudgetUse(4, 1000, 5, 0, 9, false)).isUrgent(sent));
+        assertFalse(spending(new BudgetUse(3, 1000, 5, 0, 9, true)).isUrgent(sent));
+        assertFalse(sent.isSame(sent), "no renewal stands for a report");
+    }
+
+    @Test
+    void anotherIncarnationOfABudgetHasNoLeaseAndDropsEarlierAnswers() {
+        session = newSession(1000, 7, "a:1");
+        Wants first = spending(new BudgetUse(0, 0, 5, 0, 0, false));
+        session.want(0, "r", first, Mode.PESSIMISTIC);
+        answer(10 * MS, poll(0).number(), given("r", 40, 1));
+        session.hint(200 * MS, "r");
+        long late = poll(200 * MS).number();
+        session.release("r", new BudgetUse(30, 1000, 5, 0, 1, false));
+        session.want(210 * MS, "r", spending(new BudgetUse(0, 0, 6, 0, 0, false)), Mode.PESSIMISTIC);
+        assertNull(session.lease(210 * MS, "r"), "that lease was given to another incarnation");
+        answer(220 * MS, late, given("r", 50, 2));
+        assertNull(session.lease(220 * MS, "r"));
+        Outgoing again = poll(400 * MS);
+        names(again, 0, 0);
+        assertEquals(6, again.asks().get(0).demand().spent().incarnation());
+        answer(410 * MS, again.number(), given("r", 60, 3));
+        assertEquals(3, token(410 * MS));
+        // One that starts over asks at once, and keeps no answer to what it was before.
+        session.hint(600 * MS, "r");
+        late = poll(600 * MS).number();
+        assertTrue(session.want(610 * MS, "r", spending(new BudgetUse(0, 1000, 7, 0, 0, false)), Mode.PESSIMISTIC));
+        answer(620 * MS, late, given("r", 70, 4));
+        assertEquals(3, token(620 * MS));
+        again = poll(800 * MS);
+        answer(810 * MS, again.number(), given("r", 80, 5));
+        var last = new BudgetUse(12, 1000, 7, 0, 5, false);
+        session.release("r", last);
+        assertEquals(List.of(new Release("r", 5, last)), poll(1000 * MS).releases());
+    }
+
     private static Wants wants(double amount) {
         return new Wants(amount);
     }
@@ -43,7 +91,7 @@ class SessionTest {
     }
 
     static Given given(String name, double capacity, long token, long length, long refresh, Double safe) {
-        return new Given(name, length, refresh, token, new Lease.Wire(60, 5, capacity), safe);
+        return new Given(name, length, refresh, token, new Lease.Wire(60, 5, capacity), safe, null);
     }
 
     private Outgoing poll(long at) {
@@ -478,7 +526,7 @@ class SessionTest {
         pollsNothing(4 * SECOND);
         long wake = session.wake(4 * SECOND);
         Outgoing release = poll(wake);
-        assertEquals(List.of(new Release("r", 1)), release.releases());
+        assertEquals(List.of(new Release("r", 1, null)), release.releases());
         List<Given> late = List.of(given("r", 50, 2));
         assertFalse(session.answered(wake, asked, late), "it is not the answer to the release");
         session.want(wake, "r", wants(100), Mode.SAFE);
@@ -502,7 +550,7 @@ class SessionTest {
         pollsNothing(1_001 * MS);
         answer(1_002 * MS, number, given("r", 50, 2));
         Outgoing release = poll(1_002 * MS);
-        assertEquals(List.of(new Release("r", 2)), release.releases());
+        assertEquals(List.of(new Release("r", 2, null)), release.releases());
         answer(1_003 * MS, release.number());
         assertEquals("s", poll(1_003 * MS).asks().get(0).id());
     }
@@ -599,9 +647,9 @@ class SessionTest {
         pollsNothing(1_002 * MS);
         session.releaseAll();
         Outgoing first = poll(1_002 * MS);
-        assertEquals(List.of(new Release("a", 1), new Release("b", 1)), first.releases());
+        assertEquals(List.of(new Release("a", 1, null), new Release("b", 1, null)), first.releases());
         answer(1_002 * MS, first.number());
-        assertEquals(List.of(new Release("c", 1)), poll(1_002 * MS).releases());
+        assertEquals(List.of(new Release("c", 1, null)), poll(1_002 * MS).releases());
     }
 
     // Outages.

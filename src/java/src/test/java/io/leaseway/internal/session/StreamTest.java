@@ -248,7 +248,7 @@ class StreamTest {
         streaming("r", "s", "t");
         session.release("s");
         Outgoing release = poll(1_000 * MS);
-        assertEquals(List.of(new Release("s", 2)), release.releases());
+        assertEquals(List.of(new Release("s", 2, null)), release.releases());
         assertTrue(session.answered(1_010 * MS, release.number(), List.of()));
         session.want(1_100 * MS, "s", new Wants(10), Mode.SAFE);
         Outgoing outgoing = message(1_200 * MS);

@@ -12,6 +12,8 @@ import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.leaseway.OptionException;
 import io.leaseway.internal.session.Ask;
+import io.leaseway.internal.session.BudgetLease;
+import io.leaseway.internal.session.BudgetUse;
 import io.leaseway.internal.session.Given;
 import io.leaseway.internal.session.Pool;
 import io.leaseway.internal.session.Release;
@@ -32,6 +34,7 @@ import io.leaseway.internal.wire.RenewRequest;
 import io.leaseway.internal.wire.RenewResponse;
 import io.leaseway.internal.wire.ResourceRequest;
 import io.leaseway.internal.wire.ResourceResponse;
+import io.leaseway.internal.wire.Spent;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Instant;
@@ -101,7 +104,7 @@ class MessagesTest {
     @Test
     void aRequestEchoesTheLeaseAndReportsDemandAndUsage() {
         var lease = new io.leaseway.internal.session.Lease(
-                7.5, 0, 0, 9, new io.leaseway.internal.session.Lease.Wire(1000, 5, 7.5));
+                7.5, 0, 0, 9, new io.leaseway.internal.session.Lease.Wire(1000, 5, 7.5), null);
         var usage = new Usage(0.25, 7, 4 * SECOND, null);
         GetCapacityRequest request = Messages.askRequest(
                 "c",
@@ -128,9 +131,59 @@ class MessagesTest {
                                 .setRequestCost(7)
                                 .setIntervalMs(4000)));
         assertEquals(expected.build(), request);
-        var released = Messages.releaseRequest("c", List.of(new Release("a", 7), new Release("b", 0)));
+        var released = Messages.releaseRequest("c", List.of(new Release("a", 7, null), new Release("b", 0, null)));
         assertEquals(List.of(7L, 0L), released.getTokenList());
         assertEquals(List.of("a", "b"), released.getResourceIdList());
+        assertEquals(0, released.getSpentCount());
+    }
+
+    @Test
+    void budgetsNameTheLeaseOfTheirAllowanceAndWhatWasSpent() {
+        var lease = new io.leaseway.internal.session.Lease(
+                7.5, 0, 0, 9, new io.leaseway.internal.session.Lease.Wire(1000, 5, 7.5), null);
+        var plain = new BudgetUse(3, 3600, -5, 0, 9, false);
+        var more = new BudgetUse(8, 3600, -5, 2, 9, false);
+        var other = new BudgetUse(3, 3600, -5, 0, 7, false);
+        List<ResourceRequest> asked = Messages.askRequest(
+                        "c",
+                        List.of(
+                                new Ask("r", new Wants(4, 0, 0, null, plain), lease, null),
+                                new Ask("s", new Wants(4, 0, 0, null, more), null, lease),
+                                new Ask("t", new Wants(4, 0, 0, null, other), lease, null),
+                                new Ask("u", new Wants(4, 0, 0, null, other), null, null)))
+                .getResourceList();
+        var empty = ResourceRequest.newBuilder().setPriority(0).setWants(4);
+        var spent = Spent.newBuilder().setAmount(3).setPeriod(3600).setIncarnation(-5);
+        var need = spent.clone().setAmount(8).setNeed(2);
+        assertEquals(
+                List.of(
+                        empty.clone()
+                                .setResourceId("r")
+                                .setHas(granted())
+                                .setSpent(spent)
+                                .build(),
+                        empty.clone()
+                                .setResourceId("s")
+                                .setHas(granted().setCapacity(8))
+                                .setSpent(need)
+                                .build(),
+                        empty.clone().setResourceId("t").setSpent(spent).build(),
+                        empty.clone().setResourceId("u").setSpent(spent).build()),
+                asked);
+        var released = Messages.releaseRequest("c", List.of(new Release("a", 7, null), new Release("b", 9, more)));
+        assertEquals(List.of(Spent.getDefaultInstance(), need.build()), released.getSpentList());
+        var period = io.leaseway.internal.wire.BudgetLease.newBuilder().setPeriodStart(3600);
+        assertEquals(new BudgetLease(3600, null, false), budget(period));
+        assertEquals(
+                new BudgetLease(3600, 7200L, true),
+                budget(period.clone().setPeriodEnd(7200).setStartsOver(true)));
+        assertNull(budget(period.clone().clearPeriodStart()), "a malformed one");
+        assertNull(read(response("r", granted()), Instant.now()).given().get(0).budget());
+    }
+
+    private static BudgetLease budget(io.leaseway.internal.wire.BudgetLease.Builder budget) {
+        var answered = response("r", granted()).toBuilder().setBudget(budget).build();
+        return read(answered, Instant.now()).given().get(0).budget();
     }
 
     @Test
