@@ -138,6 +138,15 @@ public final class Budget extends Resource {
     }
 
     /**
+     * Returns an amount of this budget, for {@link Client#limits}.
+     *
+     * @param amount the amount
+     */
+    public Cost of(double amount) {
+        return Cost.amount(opened, amount);
+    }
+
+    /**
      * Spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it
      * before any caller can spend, also those of a later period.
      *

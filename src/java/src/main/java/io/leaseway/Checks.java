@@ -32,6 +32,14 @@ final class Checks {
         throw new OptionException("wants", wants + " is not a number from 0 to " + MAX_WANTS);
     }
 
+    /** Checks a number of permits, which has to be whole. */
+    static long wholeCount(double n) {
+        if (n != Math.rint(n) || n > Long.MAX_VALUE) {
+            throw new IllegalArgumentException("leaseway: not a whole number of permits: " + n);
+        }
+        return count((long) n);
+    }
+
     static long count(long n) {
         if (n < 0) {
             throw new IllegalArgumentException("leaseway: a negative number of permits: " + n);

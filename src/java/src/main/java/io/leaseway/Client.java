@@ -230,10 +230,10 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Combines limits that an operation needs permits of, such as
-     * {@code client.limits(tokens.of(900), requests.of(), connections.of())}.
+     * Combines limits that an operation needs permits or amounts of, such as
+     * {@code client.limits(tokens.of(900), connections.of(), dollars.of(0.25))}.
      *
-     * @param costs the permits of each limit
+     * @param costs the permits or the amount of each limit
      */
     public Limits limits(Cost... costs) {
         return new Limits(List.of(costs));

@@ -103,7 +103,7 @@ public final class Gauge extends Resource implements Limiter {
      * @param n the number of permits
      */
     public Cost of(long n) {
-        return new Cost(opened, n);
+        return Cost.permits(opened, n);
     }
 
     private Permit keep(long n) {

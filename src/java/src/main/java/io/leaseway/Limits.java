@@ -1,6 +1,7 @@
 package io.leaseway;
 
-import io.leaseway.internal.limiter.JointLimiter;
+import io.leaseway.internal.limiter.JointBudgets;
+import io.leaseway.internal.limiter.JointBudgets.Amounts;
 import io.leaseway.internal.limiter.Promise;
 import io.leaseway.internal.limiter.Refusal;
 import java.time.Duration;
@@ -11,38 +12,34 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Several limits that an operation needs permits of, made by {@link Client#limits}.
+ * Several limits that an operation needs permits or amounts of, made by {@link Client#limits}.
  *
  * <p>A caller takes the permits of all limits at the same moment, or nothing. While it waits it holds nothing. At each
  * limit it is served first come, first served, together with callers that need that limit alone, so a caller that needs
  * much is not starved, and no order of the limits leads to a deadlock. A limit of which 0 permits are needed is not
  * waited for.
  *
+ * <p>Amounts of budgets are reserved before the permits are waited for, and given back if that wait fails. While a caller
+ * waits for a budget it holds nothing.
+ *
  * <p>Limits are cheap, and need not be closed. They do not keep their resources open: the handles do.
  */
 public final class Limits implements Limiter {
     private final List<Cost> costs;
-    private final JointLimiter joint;
+    private final JointBudgets joint;
 
     Limits(List<Cost> costs) {
         this.costs = costs;
-        joint = new JointLimiter(costs.stream()
-                .map(cost -> new JointLimiter.Part(cost.opened.limiter(), cost.permits()))
-                .toList());
+        joint = new JointBudgets(costs.stream().map(Cost::need).toList());
     }
 
     /**
-     * Returns the same limits with other numbers of permits.
+     * Returns the same limits with other numbers of permits and amounts.
      *
-     * @param permits one number for each limit
+     * @param numbers one number for each limit, in order; those of rates and gauges are whole
      */
-    public Limits withPermits(long... permits) {
-        check(permits);
-        var changed = new ArrayList<Cost>();
-        for (int i = 0; i < permits.length; i++) {
-            changed.add(new Cost(costs.get(i).opened, permits[i]));
-        }
-        return new Limits(changed);
+    public Limits withPermits(double... numbers) {
+        return new Limits(check(numbers));
     }
 
     /** Returns the names of the resources, in order. */
@@ -52,14 +49,13 @@ public final class Limits implements Limiter {
 
     /**
      * Waits for the permits of all limits, and takes them together. The permits of gauges are in use until the permit is
-     * closed; those of rates are used up.
+     * closed; those of rates and amounts of budgets are used up.
      *
      * @throws InterruptedException if the thread is interrupted first
      * @throws ClosedException if a limiter is closed
      */
     public Permit acquire() throws InterruptedException {
-        await();
-        return keep();
+        return keep(await());
     }
 
     /**
@@ -71,8 +67,7 @@ public final class Limits implements Limiter {
      * @throws ClosedException if a limiter is closed
      */
     public Permit acquire(Duration timeout) throws InterruptedException, TimeoutException {
-        joint.acquire(Nanos.of(timeout));
-        return keep();
+        return keep(joint.acquire(Nanos.of(timeout)));
     }
 
     /** As {@link #acquire()}, without blocking. A future that is cancelled takes nothing. */
@@ -87,8 +82,7 @@ public final class Limits implements Limiter {
      * @throws ClosedException if a limiter is closed
      */
     public Permit tryAcquire() {
-        check(joint.tryAcquire());
-        return keep();
+        return keep(taken(joint.tryAcquire()));
     }
 
     /**
@@ -98,8 +92,7 @@ public final class Limits implements Limiter {
      * @throws ClosedException if a limiter is closed
      */
     public Reservations reserve() throws InterruptedException {
-        await();
-        return keepReserved();
+        return keepReserved(await());
     }
 
     /**
@@ -111,8 +104,7 @@ public final class Limits implements Limiter {
      * @throws ClosedException if a limiter is closed
      */
     public Reservations reserve(Duration timeout) throws InterruptedException, TimeoutException {
-        joint.acquire(Nanos.of(timeout));
-        return keepReserved();
+        return keepReserved(joint.acquire(Nanos.of(timeout)));
     }
 
     /** As {@link #reserve()}, without blocking. A future that is cancelled takes nothing. */
@@ -127,8 +119,7 @@ public final class Limits implements Limiter {
      * @throws ClosedException if a limiter is closed
      */
     public Reservations tryReserve() {
-        check(joint.tryAcquire());
-        return keepReserved();
+        return keepReserved(taken(joint.tryAcquire()));
     }
 
     @Override
@@ -147,54 +138,65 @@ public final class Limits implements Limiter {
     }
 
     /**
-     * Charges each rate for permits that were used already, see {@link Rate#charge}. The numbers of gauges are ignored.
+     * Charges each rate and budget for what was used already, see {@link Rate#charge} and {@link Budget#charge}. The
+     * numbers of gauges are ignored.
      *
-     * @param permits one number for each limit
+     * @param numbers one number for each limit, in order; those of rates are whole
      * @throws DebtExceededException if the maximum debt of a rate is exceeded; it names the first one, and the others
      *     were charged in full
      */
-    public void charge(long... permits) {
-        check(permits);
-        eachRate(i -> costs.get(i).opened.charge(permits[i]));
+    public void charge(double... numbers) {
+        for (Cost charged : check(numbers)) {
+            if (charged.isBudget()) {
+                charged.opened.spender.charge(charged.number());
+            }
+        }
+        eachRate(i -> costs.get(i).opened.charge((long) numbers[i]));
     }
 
     /**
      * Returns to each rate the permits that passed last, because they were not used, see {@link Rate#refund}. The
-     * numbers of gauges are ignored: close their permits.
+     * numbers of gauges are ignored: close their permits. Of a budget, takes back at most what was acquired through this
+     * object in the current period; if an operation may end in another period than it began, reserve and settle.
      *
-     * @param permits one number for each limit
+     * @param numbers one number for each limit, in order; those of rates are whole
      */
-    public void refund(long... permits) {
-        check(permits);
-        eachRate(i -> costs.get(i).opened.rate.refund(permits[i]));
+    public void refund(double... numbers) {
+        check(numbers);
+        joint.refund(numbers);
+        eachRate(i -> costs.get(i).opened.rate.refund((long) numbers[i]));
     }
 
-    private void await() throws InterruptedException {
+    private Amounts await() throws InterruptedException {
         try {
-            joint.acquire(Nanos.FOREVER);
+            return joint.acquire(Nanos.FOREVER);
         } catch (TimeoutException e) {
             throw new AssertionError(e);
         }
     }
 
-    private void check(Refusal refusal) {
+    private Amounts taken(JointBudgets.Attempt attempt) {
+        Refusal refusal = attempt.refusal();
         if (refusal == null) {
-            return;
+            return attempt.amounts();
         }
         if (refusal.isClosed()) {
             throw new ClosedException();
         }
-        throw new RefusedException(costs.get(refusal.index()).resource(), refusal);
+        throw new RefusedException(costs.get(refusal.index()), refusal);
     }
 
-    void check(long... numbers) {
+    /** Returns costs with these numbers, which it checks. */
+    List<Cost> check(double... numbers) {
         if (numbers.length != costs.size()) {
             throw new IllegalArgumentException("leaseway: " + numbers.length + " numbers for " + costs.size()
                     + " limits: pass one for each, in order");
         }
-        for (long n : numbers) {
-            Checks.count(n);
+        var changed = new ArrayList<Cost>();
+        for (int i = 0; i < numbers.length; i++) {
+            changed.add(costs.get(i).with(numbers[i]));
         }
+        return changed;
     }
 
     private interface ForRate {
@@ -221,36 +223,37 @@ public final class Limits implements Limiter {
     }
 
     /** Ends a reservation. */
-    void settle(Promise[] promises, long[] used) {
+    void settle(Amounts amounts, Promise[] promises, double[] used) {
         joint.release();
+        amounts.settle(used);
         try {
-            eachRate(i -> costs.get(i).opened.settle(promises[i], used[i]));
+            eachRate(i -> costs.get(i).opened.settle(promises[i], (long) used[i]));
         } finally {
             drop();
         }
     }
 
     /** Keeps the resources open until the permits are returned. */
-    private Permit keep() {
-        retain();
-        return new Held();
+    private Permit keep(Amounts amounts) {
+        retain(amounts);
+        amounts.use();
+        return new Held(amounts);
     }
 
-    /** Returns permits that came after the future was cancelled. */
+    /** Gives back what came after the future was cancelled. */
     private void undo(Permit permit) {
-        permit.close();
-        eachRate(i -> costs.get(i).opened.rate.refund(costs.get(i).permits()));
+        ((Held) permit).undo();
     }
 
-    private Reservations keepReserved() {
-        retain();
-        return new Reservations(this, joint.reserve());
+    private Reservations keepReserved(Amounts amounts) {
+        retain(amounts);
+        return new Reservations(this, amounts, joint.reserve());
     }
 
-    private void retain() {
+    private void retain(Amounts amounts) {
         for (int i = 0; i < costs.size(); i++) {
             if (!costs.get(i).opened.retain()) {
-                joint.release();
+                joint.undo(amounts);
                 costs.subList(0, i).forEach(cost -> cost.opened.drop());
                 throw new ClosedException();
             }
@@ -261,19 +264,29 @@ public final class Limits implements Limiter {
         costs.forEach(cost -> cost.opened.drop());
     }
 
-    long[] permits() {
-        return costs.stream().mapToLong(Cost::permits).toArray();
+    double[] numbers() {
+        return costs.stream().mapToDouble(Cost::number).toArray();
     }
 
-    private final class Held extends AtomicBoolean implements Permit {
-        private static final long serialVersionUID = 1;
+    private final class Held implements Permit {
+        private final Amounts amounts;
+        private final AtomicBoolean isClosed = new AtomicBoolean();
+
+        Held(Amounts amounts) {
+            this.amounts = amounts;
+        }
 
         @Override
         public void close() {
-            if (compareAndSet(false, true)) {
+            if (isClosed.compareAndSet(false, true)) {
                 joint.release();
                 drop();
             }
+        }
+
+        void undo() {
+            joint.undo(amounts);
+            drop();
         }
     }
 }

@@ -152,7 +152,7 @@ public final class Rate extends Resource implements Limiter {
      * @param n the number of permits
      */
     public Cost of(long n) {
-        return new Cost(opened, n);
+        return Cost.permits(opened, n);
     }
 
     private Reservation keep(Promise promise) {

@@ -4,7 +4,7 @@ import io.leaseway.internal.limiter.Refusal;
 import java.time.Duration;
 import java.util.Optional;
 
-/** A limit refuses a request for permits of several, see {@link Limits}. Nothing was taken from any of them. */
+/** A limit refuses a request for several, see {@link Limits}. Nothing was taken from any of them. */
 public final class RefusedException extends LeasewayException {
     private static final long serialVersionUID = 1;
 
@@ -13,14 +13,18 @@ public final class RefusedException extends LeasewayException {
     /** In nanoseconds; negative if unknown. */
     private final long retryAfter;
 
-    RefusedException(String resource, Refusal refusal) {
-        super("`" + resource + "`: "
-                + (refusal.burst() == 0
-                        ? "no permit is free now"
-                        : "more than the " + refusal.burst() + " that can be available at once"));
+    RefusedException(Cost cost, Refusal refusal) {
+        super("`" + cost.resource() + "`: " + reason(cost, refusal));
         index = refusal.index();
-        this.resource = resource;
+        resource = cost.resource();
         retryAfter = refusal.retryAfter();
+    }
+
+    private static String reason(Cost cost, Refusal refusal) {
+        if (refusal.burst() != 0) {
+            return "more than the " + refusal.burst() + " that can be available at once";
+        }
+        return cost.isBudget() ? "the allowance does not cover the amount now" : "no permit is free now";
     }
 
     /** Returns the index of the limit. If several refuse, it is the one whose permits will be available last. */

@@ -183,6 +183,65 @@ class BudgetTest {
     }
 
     @Test
+    void amountsArePartsOfSeveralLimits() throws Exception {
+        Budget tokens = client.budget("tokens");
+        Budget dollars = client.budget("dollars");
+        Gauge slots = client.gauge("slots", options -> options.wants(2));
+        Rate calls = client.rate("calls", options -> options.wants(2).burst(10));
+        client.ready(PATIENCE);
+        Limits all = client.limits(tokens.of(4), slots.of(2), dollars.of(0.25), calls.of());
+        assertEquals(List.of("tokens", "slots", "dollars", "calls"), all.resources());
+        Permit permit = all.acquire(PATIENCE);
+        has(tokens, 4, 0, 6);
+        has(dollars, 0.25, 0, 9.75);
+        all.refund(1, 0, 0.25, 0);
+        has(tokens, 3, 0, 7);
+        has(dollars, 0, 0, 10);
+        var refused = assertThrows(
+                RefusedException.class, () -> all.withPermits(8, 0, 1, 0).tryAcquire());
+        assertEquals(0, refused.index());
+        assertEquals("tokens", refused.resource());
+        assertEquals(Optional.empty(), refused.retryAfter());
+        assertEquals("leaseway: `tokens`: the allowance does not cover the amount now", refused.getMessage());
+        has(dollars, 0, 0, 10);
+        // It waits for the gauge with its amounts reserved.
+        Limits more = all.withPermits(2, 9, 1.5, 0);
+        CompletableFuture<Permit> cancelled = more.acquireAsync();
+        has(dollars, 1.5, 0, 8.5);
+        assertTrue(cancelled.cancel(false));
+        assertThrows(TimeoutException.class, () -> more.reserve(SOON));
+        has(tokens, 3, 0, 7);
+        has(dollars, 0, 0, 10);
+        permit.close();
+        permit.close();
+        assertEquals(0, slots.inUse());
+        has(tokens, 3, 0, 7);
+        Reservations reservation = all.withPermits(2, 1, 1.5, 1).reserveAsync().get(20, TimeUnit.SECONDS);
+        assertEquals(1, slots.inUse());
+        reservation.settle(0.5, 0, 2, 0);
+        reservation.settle(2, 0, 2, 0);
+        assertEquals(0, slots.inUse());
+        has(tokens, 3.5, 0, 6.5);
+        has(dollars, 2, 0, 8);
+        all.charge(0, 0, 9, 0);
+        has(dollars, 10, 1, 0);
+        assertThrows(RefusedException.class, all::tryReserve);
+        all.withPermits(1, 1, 0, 0).tryReserve().cancel();
+        has(tokens, 3.5, 0, 6.5);
+        assertThrows(IllegalArgumentException.class, () -> tokens.of(-1));
+        assertThrows(IllegalArgumentException.class, () -> all.charge(1, 0, 1, 0.5));
+        assertThrows(IllegalArgumentException.class, () -> all.withPermits(1, 0.5, 1, 1));
+        assertThrows(IllegalArgumentException.class, () -> all.charge(1));
+        CompletableFuture<Permit> waiting = all.acquireAsync();
+        dollars.close();
+        var closed = assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
+        assertEquals(ClosedException.class, closed.getCause().getClass());
+        assertThrows(ClosedException.class, all::tryAcquire);
+        assertThrows(ClosedException.class, () -> all.acquire(PATIENCE));
+        has(tokens, 3.5, 0, 6.5);
+    }
+
+    @Test
     void nothingIsSpentAfterTheExpiry() throws Exception {
         server.lengthMs = 1500;
         Budget tokens = client.budget("tokens");
@@ -284,6 +343,51 @@ class BudgetTest {
         assertEquals(used, spent);
         assertTrue(spent <= 100 && spent > 50, spent + " of 100 were spent");
         System.out.println(spent + " of 100 were spent");
+    }
+
+    /** Callers of two clients name two budgets in different orders, and share a gauge. */
+    @Test
+    @Tag("e2e")
+    void severalLimitsOfAServerSpendWholeBudgetsAndNoMore() throws Exception {
+        String slots = new TestServer.Template("slots", 4, 10, 1).toString();
+        TestServer real = kept(TestServer.serveText(SERVED.replace("resources:\n", "resources:\n" + slots)));
+        List<Budget> budgets = new ArrayList<>();
+        List<CompletableFuture<Double>> workers = new ArrayList<>();
+        for (int n = 0; n < 2; n++) {
+            Client one = connect(real.address);
+            Budget tokens = one.budget("tokens");
+            Budget dollars = one.budget("dollars");
+            Gauge gauge = one.gauge("slots", options -> options.wants(4));
+            budgets.addAll(List.of(tokens, dollars));
+            Limits there = one.limits(tokens.of(2), gauge.of(), dollars.of(2));
+            Limits back = one.limits(dollars.of(2), tokens.of(2), gauge.of());
+            workers.add(CompletableFuture.supplyAsync(() -> reserveAll(there, 0.5, 0, 1)));
+            workers.add(CompletableFuture.supplyAsync(() -> reserveAll(back, 1, 0.5, 0)));
+        }
+        double turns = 0;
+        for (CompletableFuture<Double> worker : workers) {
+            turns += worker.get(100, TimeUnit.SECONDS);
+        }
+        double tokens = budgets.get(0).spent() + budgets.get(2).spent();
+        double dollars = budgets.get(1).spent() + budgets.get(3).spent();
+        assertEquals(turns / 2, tokens);
+        assertEquals(turns, dollars);
+        assertTrue(dollars <= 100 && dollars > 20, dollars + " of 100 were spent");
+        System.out.println(tokens + " and " + dollars + " of 100 were spent");
+    }
+
+    private static double reserveAll(Limits limits, double... used) {
+        double turns = 0;
+        try {
+            while (true) {
+                limits.reserve(Duration.ofSeconds(3)).settle(used);
+                turns++;
+            }
+        } catch (TimeoutException e) {
+            return turns;
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
     }
 
     private static double spendAll(Budget tokens) {

@@ -384,7 +384,7 @@ class ClientTest {
         ready(client);
         Limits both = client.limits(tokens.of(10), slots.of());
         Reservations reservation = both.reserve(Duration.ofSeconds(10));
-        assertArrayEquals(new long[] {10, 1}, reservation.reserved());
+        assertArrayEquals(new double[] {10, 1}, reservation.reserved());
         assertEquals(1, slots.inUse());
         reservation.settle(2, 0);
         reservation.settle(10, 0);

@@ -4,8 +4,10 @@ import io.leaseway.ClosedException;
 import io.leaseway.internal.limiter.Ticket.State;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
@@ -26,7 +28,7 @@ import java.util.function.Supplier;
  * deadlock.
  */
 public final class JointLimiter {
-    /** A limiter and a number of permits of it. */
+    /** A limiter and a number of permits of it. Without permits the limiter may be null. */
     public record Part(Limiter limiter, long n) {}
 
     /** A limiter and the sum of its parts. */
@@ -64,22 +66,23 @@ public final class JointLimiter {
 
     /**
      * Takes the permits of all limiters and returns null if they are available and no caller waits for them; otherwise
-     * says why not. Only limiters that refuse count the request as demand.
+     * says why not. Only limiters that refuse count the request as demand. Takes nothing if other limits, which have
+     * parts without permits, have refused already.
      */
-    public Refusal tryAcquire() {
+    public Refusal tryAcquire(List<Refusal> others) {
         long[] nows = lockAll(slots);
         try {
-            return decide(nows);
+            return decide(nows, others);
         } finally {
             unlockAll(slots);
         }
     }
 
     /** Takes the permits of all limiters, which the caller has locked, or none. */
-    Refusal decide(long[] nows) {
+    Refusal decide(long[] nows, List<Refusal> others) {
         var outcomes = new Refusal[parts.size()];
+        others.forEach(refusal -> outcomes[refusal.index()] = refusal);
         var claimed = new long[slots.size()];
-        Refusal slowest = null;
         for (int i = 0; i < outcomes.length; i++) {
             int slot = slotOf[i];
             if (slot < 0) {
@@ -89,19 +92,20 @@ public final class JointLimiter {
             Refusal outcome = slots.get(slot).limiter.queue.claim(nows[slot], claimed[slot], n);
             if (outcome == null) {
                 claimed[slot] += n;
-                continue;
-            }
-            outcomes[i] = outcome.at(i);
-            if (slowest == null || slowest.isBefore(outcome)) {
-                slowest = outcomes[i];
+            } else {
+                outcomes[i] = outcome.at(i);
             }
         }
+        Refusal slowest = Arrays.stream(outcomes)
+                .filter(Objects::nonNull)
+                .reduce((slow, next) -> slow.isBefore(next) ? next : slow)
+                .orElse(null);
         if (slowest == null) {
             takeChecked(nows);
             return null;
         }
         for (int i = 0; i < outcomes.length; i++) {
-            if (outcomes[i] != null && outcomes[i].isDemand()) {
+            if (slotOf[i] >= 0 && outcomes[i] != null && outcomes[i].isDemand()) {
                 slots.get(slotOf[i]).limiter.queue.refuse(parts.get(i).n);
             }
         }
@@ -275,6 +279,16 @@ public final class JointLimiter {
             ticket.cancel(nows);
         } finally {
             unlockAll(slots);
+        }
+    }
+
+    /** Gives permits back that were just taken. */
+    public void undo() {
+        release();
+        for (Part part : parts) {
+            if (part.limiter instanceof RateLimiter rate) {
+                rate.refund(part.n);
+            }
         }
     }
 

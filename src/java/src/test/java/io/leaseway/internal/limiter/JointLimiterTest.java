@@ -132,7 +132,7 @@ class JointLimiterTest {
 
         /** Takes permits and returns those of gauges, or says why not. */
         Refusal tryAcquire(long... needs) {
-            Refusal refusal = joint(needs).decide(nows(needed(needs)));
+            Refusal refusal = joint(needs).decide(nows(needed(needs)), List.of());
             if (refusal == null) {
                 giveBack(needs);
             }
@@ -465,7 +465,7 @@ class JointLimiterTest {
                 used.run();
             }
             case 1 -> {
-                if (joint.tryAcquire() == null) {
+                if (joint.tryAcquire(List.of()) == null) {
                     used.run();
                 }
             }
@@ -497,7 +497,7 @@ class JointLimiterTest {
         assertTrue(error.getCause() instanceof ClosedException);
         assertTrue(gauge.tryAcquire(1), "nothing is reserved any more");
         assertThrows(ClosedException.class, () -> joint.acquire(FOREVER));
-        Refusal refusal = joint.tryAcquire();
+        Refusal refusal = joint.tryAcquire(List.of());
         assertNotNull(refusal);
         assertTrue(refusal.isClosed() && refusal.index() == 0);
     }
@@ -509,12 +509,12 @@ class JointLimiterTest {
         crowd.pass(5_000);
         var twice = new JointLimiter(List.of(
                 new Part(crowd.limits.get(0), 2), new Part(crowd.limits.get(1), 0), new Part(crowd.limits.get(0), 4)));
-        Refusal refusal = twice.decide(new long[] {crowd.now});
+        Refusal refusal = twice.decide(new long[] {crowd.now}, List.of());
         assertNotNull(refusal);
         assertEquals(2, refusal.index());
         assertEquals(1000 * MS, refusal.retryAfter());
         crowd.pass(1_000);
-        assertNull(twice.decide(new long[] {crowd.now}));
+        assertNull(twice.decide(new long[] {crowd.now}, List.of()));
         new JointLimiter(List.of(new Part(crowd.limits.get(1), 0))).acquire(FOREVER);
     }
 }
