@@ -9,6 +9,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.LongSupplier;
+import java.util.stream.IntStream;
 
 /**
  * Balances load across rates, each with a lease of its own.
@@ -45,6 +47,10 @@ public final class Balanced implements AutoCloseable {
      * @throws OptionException if the wants of a rate are not set
      */
     public Balanced(List<Rate> rates, Duration retry) {
+        this(rates, retry, System::nanoTime);
+    }
+
+    Balanced(List<Rate> rates, Duration retry, LongSupplier clock) {
         for (Rate rate : rates) {
             if (rate.opened.estimatesWants()) {
                 throw new OptionException(
@@ -53,7 +59,7 @@ public final class Balanced implements AutoCloseable {
                                 + ": a backend without a lease gets no operations, so they cannot be estimated");
             }
         }
-        balancer = Balancer.leased(rates, retry);
+        balancer = new Balancer<>(rates, new long[rates.size()], retry, clock);
         for (int index = 0; index < rates.size(); index++) {
             gone.add(CompletableFuture.completedFuture(null));
             follow(index);
@@ -180,6 +186,10 @@ public final class Balanced implements AutoCloseable {
             throw new ClosedException();
         }
         long retry = balancer.nextRetry().map(Nanos::of).orElse(Nanos.FOREVER);
+        if (IntStream.range(0, balancer.backends().size()).anyMatch(balancer::isEnabled)) {
+            // A back-off may have ended since the pick. There is no time left to wait for it.
+            return;
+        }
         try {
             await(CompletableFuture.anyOf(changed, closed), Math.min(timeout, retry));
         } catch (TimeoutException e) {

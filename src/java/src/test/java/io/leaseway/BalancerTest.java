@@ -24,6 +24,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.IntStream;
@@ -336,6 +337,21 @@ class BalancerTest {
         search.close();
         assertClosed(waiting);
         assertTrue(client.stats().resources().isEmpty());
+    }
+
+    @Test
+    void aBackOffMayEndWhileAWaitForItBegins() throws Exception {
+        FakeServer server = kept(new FakeServer(1000));
+        Rate only = rate(connect(server.address), "a");
+        only.ready(PATIENCE);
+        // Time passes between two readings of the clock, as when a thread is preempted.
+        for (long step : new long[] {7, 10, 14, 20, 26, 33, 49}) {
+            var now = new AtomicLong();
+            var search = new Balanced(
+                    List.of(only), Duration.ofMillis(50), () -> now.addAndGet(TimeUnit.MILLISECONDS.toNanos(step)));
+            search.failed(0);
+            assertEquals("a", turns(search, 1), "steps of " + step + " ms");
+        }
     }
 
     @Test
