@@ -135,8 +135,15 @@ func (b *Balanced) waitForBackend(ctx context.Context, changed <-chan struct{}) 
 	if slices.ContainsFunc(b.balancer.backends, func(rate *Rate) bool { return rate.opened.closed() }) {
 		return ErrClosed
 	}
+	at, ok := b.balancer.NextRetry()
+	for index := range b.balancer.backends {
+		if b.balancer.IsEnabled(index) {
+			// A back-off may have ended since the pick. There is no time left to wait for it.
+			return nil
+		}
+	}
 	var retry <-chan time.Time
-	if at, ok := b.balancer.NextRetry(); ok {
+	if ok {
 		timer := time.NewTimer(time.Until(at))
 		defer timer.Stop()
 		retry = timer.C

@@ -35,7 +35,10 @@ type Weighted[B any] struct {
 // BalancerOption configures a [Balancer] or [Balanced].
 type BalancerOption interface{ applyToBalancer(*balancerSettings) }
 
-type balancerSettings struct{ retry time.Duration }
+type balancerSettings struct {
+	retry time.Duration
+	now   func() time.Time
+}
 
 type balancerOption func(*balancerSettings)
 
@@ -62,11 +65,11 @@ func NewLeasedBalancer[B any](backends []B, options ...BalancerOption) *Balancer
 }
 
 func newBalancer[B any](backends []B, weights []uint32, options []BalancerOption) *Balancer[B] {
-	s := balancerSettings{retry: DefaultRetry}
+	s := balancerSettings{retry: DefaultRetry, now: time.Now}
 	for _, option := range options {
 		option.applyToBalancer(&s)
 	}
-	return &Balancer[B]{backends, balancer.New(weights, s.retry, time.Now)}
+	return &Balancer[B]{backends, balancer.New(weights, s.retry, s.now)}
 }
 
 // Pick picks the next backend. It returns false if no backend is enabled.

@@ -243,6 +243,28 @@ func TestWaitsForABackendEnd(t *testing.T) {
 	}
 }
 
+func TestABackOffMayEndWhileAWaitForItBegins(t *testing.T) {
+	client := dial(t, startFake(t, 1000).address)
+	// Time passes between two readings of the clock, as when a thread is preempted.
+	for _, step := range []time.Duration{7, 10, 14, 20, 26, 33, 49} {
+		var mu sync.Mutex
+		now := time.Now()
+		clock := func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			now = now.Add(step * time.Millisecond)
+			return now
+		}
+		search := balanced(t, client, []string{"search/a"}, leaseway.WithRetry(50*time.Millisecond), leaseway.WithClock(clock))
+		eventually(t, "a lease", func() bool { return search.Balancer().IsEnabled(0) })
+		search.Failed(0)
+		if name := turn(t, search); name != "a" {
+			t.Error(name)
+		}
+		search.Close()
+	}
+}
+
 func TestBackendsThatCloseBeforeTheirFirstLeaseEndWaits(t *testing.T) {
 	fake := startFake(t, 1000)
 	fake.set(func() { fake.silent = true })
