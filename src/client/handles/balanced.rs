@@ -109,8 +109,13 @@ impl Balanced {
         for rate in self.balancer.backends() {
             rate.resource().check_open()?;
         }
+        let retry = self.balancer.next_retry();
+        if (0..self.balancer.backends().len()).any(|index| self.balancer.is_enabled(index)) {
+            // A back-off may have ended since the pick. There is no time left to wait for it.
+            return Ok(());
+        }
         let retry = async {
-            match self.balancer.next_retry() {
+            match retry {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -138,5 +143,35 @@ impl Balanced {
     /// The underlying balancer, for sticky sessions and draining.
     pub fn balancer(&self) -> &Balancer<Rate> {
         &self.balancer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handles::client::Client;
+
+    #[test]
+    fn a_back_off_may_end_while_a_wait_for_it_begins() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        // This runtime never runs, so no lease changes.
+        let of_client = runtime();
+        let client = {
+            let _inside = of_client.enter();
+            Client::connect("127.0.0.1:1").expect("a valid endpoint")
+        };
+        let rate = client.resource("rate").wants(1.0).rate().expect("open");
+        runtime().block_on(async {
+            let balanced = Balanced::with_retry([rate], Duration::from_millis(1)).expect("fixed wants");
+            // The task that forwards changes has read the first one.
+            tokio::task::yield_now().await;
+            balanced.balancer().set_capacity(0, Capacity::of(1.0));
+            balanced.failed(0);
+            let changed = balanced.balancer.changed();
+            // A pick may find no backend here.
+            std::thread::sleep(Duration::from_millis(5));
+            let waited = tokio::time::timeout(Duration::from_secs(20), balanced.wait_for_backend(changed)).await;
+            assert!(waited.expect("the back-off has ended").is_ok());
+        });
     }
 }
