@@ -345,6 +345,40 @@ class BudgetTest {
         System.out.println(spent + " of 100 were spent");
     }
 
+    /** Each of them is another incarnation, also if it is opened while the one before is being closed. */
+    @Test
+    @Tag("e2e")
+    void budgetsThatAreOpenedAndClosedSpendNoMoreThanTheBudget() throws Exception {
+        TestServer real = kept(TestServer.serveText(SERVED.replace("capacity: 100", "capacity: 1000")));
+        Client one = connect(real.address);
+        List<CompletableFuture<Integer>> workers = new ArrayList<>();
+        for (int n = 0; n < 3; n++) {
+            workers.add(CompletableFuture.supplyAsync(() -> {
+                int spent = 0;
+                for (int turn = 0; turn < 100; turn++) {
+                    try (Budget tokens = one.budget("tokens")) {
+                        tokens.spend(1, Duration.ofMillis(200));
+                        spent++;
+                        while (tokens.trySpend(1)) {
+                            spent++;
+                        }
+                    } catch (TimeoutException | ClosedException e) {
+                        // Another time.
+                    } catch (InterruptedException e) {
+                        throw new AssertionError(e);
+                    }
+                }
+                return spent;
+            }));
+        }
+        int spent = 0;
+        for (CompletableFuture<Integer> worker : workers) {
+            spent += worker.get(100, TimeUnit.SECONDS);
+        }
+        assertTrue(spent > 0 && spent <= 1000, spent + " of 1000 were spent");
+        System.out.println(spent + " of 1000 were spent");
+    }
+
     /** Callers of two clients name two budgets in different orders, and share a gauge. */
     @Test
     @Tag("e2e")
