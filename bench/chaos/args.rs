@@ -10,8 +10,7 @@ use std::{
 
 use crate::{
     chaos::{
-        clients::spenders::{OF_PERIODS, ONCE, PERIOD_SECS},
-        layout::{ClusterShape, POOL, ROUTES, route},
+        layout::{ClusterShape, OF_PERIODS, ONCE, POOL, ROUTES, route},
         schedule::{Fault, Plan},
     },
     common::{error::Error, seconds, word},
@@ -21,6 +20,10 @@ use crate::{
 pub(crate) const FIRST_CAPACITY: f64 = 1000.0;
 
 pub(crate) const REFRESH: Duration = Duration::from_secs(1);
+
+const PERIOD_SECS: u32 = 20;
+/// What may be spent of a budget per second. Clients want more, so that they exhaust it.
+const SPENT_PER_SEC: f64 = 20.0;
 
 /// Inject faults into real servers, and check that clients never use more than the capacity.
 ///
@@ -145,6 +148,12 @@ impl ChaosArgs {
     }
 
     /// The configuration with this capacity. The capacity of the pool does not change.
+    /// The amount of a budget.
+    pub(crate) fn amount(&self, budget: &str) -> f64 {
+        let seconds = if budget == ONCE { self.length.as_secs_f64() } else { f64::from(PERIOD_SECS) };
+        (SPENT_PER_SEC * seconds).floor()
+    }
+
     pub(crate) fn configuration(&self, capacity: f64) -> String {
         let (lease, refresh) = (self.lease, REFRESH.as_secs());
         // The safe capacity is 0, so that no request passes without a lease.

@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) const POOL: &str = "pool";
 
+/// A budget that is spent once, and one with short periods.
+pub(crate) const ONCE: &str = "budget-once";
+pub(crate) const OF_PERIODS: &str = "budget-of-periods";
+
 /// The initial limits per second of the routes that Envoys ask about.
 pub(crate) const ROUTES: [f64; 3] = [20.0, 50.0, 100.0];
 

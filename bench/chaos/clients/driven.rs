@@ -20,9 +20,10 @@ use crate::{
     chaos::{
         clients::{
             SCARCE, draw,
-            spenders::{Books, MAX_COST, ONCE},
+            spenders::{Books, MAX_COST},
         },
         cluster::Cluster,
+        layout::ONCE,
     },
     common::{driver::Driver, error::Error},
 };

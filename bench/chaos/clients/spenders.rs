@@ -16,21 +16,18 @@ use tokio::{
 };
 
 use crate::{
-    chaos::{args::ChaosArgs, cluster::Cluster},
+    chaos::{
+        args::ChaosArgs,
+        cluster::Cluster,
+        layout::{OF_PERIODS, ONCE},
+    },
     common::error::Error,
 };
-
-/// A budget that is spent once, and one with short periods.
-pub(crate) const ONCE: &str = "budget-once";
-pub(crate) const OF_PERIODS: &str = "budget-of-periods";
-pub(crate) const PERIOD_SECS: u32 = 20;
 
 const SPENDERS: usize = 6;
 const PAUSE: Duration = Duration::from_millis(50);
 const WAIT: Duration = Duration::from_secs(1);
 pub(crate) const MAX_COST: u32 = 25;
-/// What is spent per second of a budget, if there is enough; about half of the demand.
-const RATE: f64 = 300.0;
 
 /// What was used, by budget and start of the period.
 #[derive(Clone, Default)]
@@ -48,14 +45,6 @@ struct SpendingClient {
     transport: Transport,
     books: Books,
     random: fastrand::Rng,
-}
-
-impl ChaosArgs {
-    /// The amount of a budget.
-    pub(crate) fn amount(&self, budget: &str) -> f64 {
-        let seconds = if budget == ONCE { self.length.as_secs_f64() } else { f64::from(PERIOD_SECS) };
-        (RATE * seconds).floor()
-    }
 }
 
 impl Books {
