@@ -147,13 +147,13 @@ impl ChaosArgs {
         ROUTES[number] * capacity / FIRST_CAPACITY
     }
 
-    /// The configuration with this capacity. The capacity of the pool does not change.
     /// The amount of a budget.
     pub(crate) fn amount(&self, budget: &str) -> f64 {
         let seconds = if budget == ONCE { self.length.as_secs_f64() } else { f64::from(PERIOD_SECS) };
         (SPENT_PER_SEC * seconds).floor()
     }
 
+    /// The configuration with this capacity. The capacity of the pool does not change.
     pub(crate) fn configuration(&self, capacity: f64) -> String {
         let (lease, refresh) = (self.lease, REFRESH.as_secs());
         // The safe capacity is 0, so that no request passes without a lease.
