@@ -324,6 +324,12 @@ pub struct Budget {
     /// With `pace`: what may be spent per second, so that the rest lasts until the period ends.
     #[prost(double, optional, tag = "7")]
     pub pace: ::core::option::Option<f64>,
+    /// What will be spent when the period ends, at the mean rate so far. It may be more than the amount.
+    #[prost(double, optional, tag = "8")]
+    pub forecast: ::core::option::Option<f64>,
+    /// When nothing will be left at that rate, in Unix seconds, if that is before the end.
+    #[prost(int64, optional, tag = "9")]
+    pub runs_out: ::core::option::Option<i64>,
 }
 /// The capacity that an operator has set for one resource, in place of the template's.
 #[derive(Clone, PartialEq, ::prost::Message)]

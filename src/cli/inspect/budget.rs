@@ -183,9 +183,20 @@ fn in_words(resource: &Resource, budget: &Budget) -> String {
         Some(end) => format!("{} to {}", utc(budget.period_start), utc(end)),
         None => "none: the amount is spent once".to_owned(),
     };
+    let forecast = match (budget.forecast, budget.runs_out) {
+        (_, Some(at)) => format!("\nforecast   all is spent at {}, if spending goes on as in this period so far", utc(at)),
+        (Some(spent), None) => format!("\nforecast   {} at the end of the period", of(spent)),
+        (None, None) => String::new(),
+    };
+    let unknown = if budget.gone > 0.0 && budget.gone >= amount {
+        "\n\nall of it counts as spent by holders that are gone: a server that may have forgotten what was spent counts the\n\
+         whole amount until the period ends. Start the first server of a budget with --data and --bootstrap"
+    } else {
+        ""
+    };
     let pace = budget.pace.map_or_else(String::new, |pace| format!("\npace       {}/s", readable(pace)));
     format!(
-        "budget     {}\namount     {}\nperiod     {period}\nspent      {}\n  of it by holders that are gone, or lost: {}\nreserved   {} by {} live {}\nleft       {}{pace}",
+        "budget     {}\namount     {}\nperiod     {period}\nspent      {}\n  of it by holders that are gone, or lost: {}\nreserved   {} by {} live {}\nleft       {}{pace}{forecast}{unknown}",
         escaped(&resource.resource_id),
         readable(amount),
         of(budget.spent),
@@ -201,6 +212,7 @@ fn as_json(resource: &Resource, budget: &Budget) -> Value {
     json!({
         "resource": resource.resource_id, "amount": resource.capacity, "period_start": budget.period_start,
         "period_end": budget.period_end, "spent": budget.spent, "gone": budget.gone, "reserved": budget.reserved,
-        "left": budget.left, "pace": budget.pace, "holders": resource.holders,
+        "left": budget.left, "pace": budget.pace, "forecast": budget.forecast,
+        "runs_out": budget.runs_out, "holders": resource.holders,
     })
 }

@@ -81,7 +81,9 @@ const AVERAGED_INTERVALS: f64 = 8.0;
 pub(super) struct Budget {
     /// The current period; absent until the first request, and below a parent until the first supply.
     period: Option<Span>,
-    /// The horizon of its leases, on the clock of this master.
+    /// Its start and the horizon of its leases, on the clock of this master in milliseconds. It may have started before
+    /// that clock did.
+    start: i128,
     horizon: Millis,
     /// Whether the settings have changed, so that the period may be another.
     is_outdated: bool,
@@ -142,6 +144,17 @@ pub struct BudgetReport {
     pub left: Amount,
     /// With `pace`: what may be spent per second.
     pub pace: Option<f64>,
+    /// Absent if the amount is spent once.
+    pub forecast: Option<BudgetForecast>,
+}
+
+/// What happens if spending goes on at the mean rate of this period.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BudgetForecast {
+    /// What would be spent at the end of the period; it may be more than the amount.
+    pub spent: f64,
+    /// When nothing will be left, in Unix seconds, if that is before the end.
+    pub runs_out: Option<i64>,
 }
 
 impl Budget {
@@ -207,7 +220,7 @@ impl Resource {
         let length = i128::from(span.seconds()) * 1000;
         let horizon = (start + length + length / 4).clamp(0, i128::from(NEVER.0));
         budget.horizon = u64::try_from(horizon).map_or(NEVER, Millis);
-        (budget.is_outdated, budget.pace) = (false, None);
+        (budget.start, budget.is_outdated, budget.pace) = (start, false, None);
         match before {
             Some(before) if before.start == span.start => {}
             Some(_) => {
@@ -579,7 +592,18 @@ impl Resource {
         let reserved = (held - spent).max(Sum::ZERO).ceil();
         let left = (Sum::from(self.settings.capacity) - held).floor();
         let pace = self.budget.as_ref()?.pace.filter(|_| self.settings.is_paced()).map(|pace| pace.rate);
-        Some(BudgetReport { period, spent: spent.ceil(), gone, reserved, left, pace })
+        let forecast = self.forecast(spent.get(), now);
+        Some(BudgetReport { period, spent: spent.ceil(), gone, reserved, left, pace, forecast })
+    }
+
+    fn forecast(&self, spent: f64, now: Millis) -> Option<BudgetForecast> {
+        let budget = self.budget.as_ref()?;
+        let period = budget.period.filter(|period| !period.is_unending())?;
+        let elapsed = (i128::from(now.0) - budget.start) as f64 / 1000.0;
+        let rate = spent / elapsed.max(1.0);
+        let until_spent = self.settings.capacity.get() / rate;
+        let runs_out = (until_spent < period.seconds() as f64).then(|| period.start.saturating_add(until_spent as i64));
+        Some(BudgetForecast { spent: rate * period.seconds() as f64, runs_out })
     }
 }
 

@@ -156,6 +156,23 @@ fn each_threshold_is_reported_once_in_a_period_and_again_if_the_amount_changes()
 }
 
 #[test]
+fn the_forecast_goes_on_at_the_mean_rate_of_the_period() {
+    let mut desk = Desk::new(1000.0, PeriodLength::Seconds(100));
+    let mut a = Spender { need: 900.0, ..spender("a", 1, 900.0) };
+    desk.serve(&mut a);
+    let period = desk.resource.budget_report(desk.now).expect("a budget").period;
+    let elapsed = desk.at().unix - period.start;
+    // Half of the amount in this part of the period.
+    a.spend(500.0, desk.now);
+    desk.serve(&mut a);
+    let forecast = desk.resource.budget_report(desk.now).expect("a budget").forecast.expect("an end");
+    let part = elapsed as f64 / 100.0;
+    assert!((forecast.spent - 500.0 / part).abs() < 1.0, "{forecast:?} after {elapsed} s");
+    let runs_out = (part < 0.5).then_some(period.start + 2 * elapsed);
+    assert_eq!(forecast.runs_out, runs_out, "after {elapsed} s");
+}
+
+#[test]
 fn a_silent_client_is_consumed_and_told_to_start_over() {
     let mut desk = Desk::new(1000.0, PeriodLength::Day);
     let mut a = spender("a", 1, 900.0);

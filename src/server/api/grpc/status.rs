@@ -172,6 +172,8 @@ fn budget(budget: &BudgetReport) -> wire::Budget {
         reserved: budget.reserved.get(),
         left: budget.left.get(),
         pace: budget.pace,
+        forecast: budget.forecast.map(|forecast| forecast.spent),
+        runs_out: budget.forecast.and_then(|forecast| forecast.runs_out),
     }
 }
 

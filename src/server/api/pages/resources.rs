@@ -1,9 +1,15 @@
 //! The list of resources, and the page of one resource with its history and holders.
 
-use std::{cmp::Reverse, time::SystemTime};
+use std::{
+    cmp::Reverse,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use axum::http::StatusCode;
-use leaseway_core::types::{Glob, escaped};
+use leaseway_core::{
+    resource::budget::{BudgetForecast, BudgetReport},
+    types::{Glob, escaped},
+};
 use maud::{Markup, html};
 
 use super::{
@@ -457,6 +463,7 @@ fn more(detail: &ResourceDetail) -> Markup {
                 }
             }
         }
+        @if let Some(budget) = &status.report.budget { (spending(budget, status.report.settings.capacity.get())) }
         @if let Some(pool) = &status.pool {
             p {
                 "Pool: " (text::number(pool.connected.get())) " of " (text::units(pool.total.get())) " connected, "
@@ -468,10 +475,32 @@ fn more(detail: &ResourceDetail) -> Markup {
     }
 }
 
+/// What was spent of a budget, and what will be at this rate.
+fn spending(budget: &BudgetReport, amount: f64) -> Markup {
+    let part = |spent: f64| text::percent(if amount > 0.0 { spent / amount } else { 0.0 });
+    let unix = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+    html! {
+        p {
+            "Budget: " (text::units(budget.spent.get())) " of " (text::units(amount)) " are spent ("
+            (part(budget.spent.get())) "), " (text::units(budget.reserved.get())) " reserved for live holders, "
+            (text::units(budget.left.get())) " left."
+            @if !budget.period.is_unending() { " The period ends at " (text::moment(unix(budget.period.end))) "." }
+            @if let Some(pace) = budget.pace { " The pace allows " (text::units(pace)) " per second." }
+            @match budget.forecast {
+                Some(BudgetForecast { runs_out: Some(at), .. }) => {
+                    " " span.bad { "As in this period so far, all will be spent at " (text::moment(unix(at))) "." }
+                }
+                Some(BudgetForecast { spent, .. }) => { " As in this period so far, " (part(spent)) " will be spent at its end." }
+                None => {}
+            }
+        }
+    }
+}
+
 /// The latest changes of this resource.
 fn changes(pages: &Pages, resource: &str) -> Markup {
     let all = pages.node.authorizer().audit().changes();
-    let kinds = [ChangeKind::Override, ChangeKind::Limit, ChangeKind::Pool, ChangeKind::Operator];
+    let kinds = [ChangeKind::Override, ChangeKind::Limit, ChangeKind::Pool, ChangeKind::Budget, ChangeKind::Operator];
     let list: Vec<_> = kinds.into_iter().flat_map(|kind| all.list(Some(kind))).collect();
     let list: Vec<_> = list.into_iter().filter(|change| concerns(change, resource)).take(5).collect();
     html! {

@@ -310,6 +310,17 @@ impl ResourceDetail {
             "waiting": pool.free_waiting + pool.priority_waiting,
             "overloads": pool.overloads,
         })));
+        value["budget"] = json!(report.budget.as_ref().map(|budget| json!({
+            "period_start": budget.period.start,
+            "period_end": (!budget.period.is_unending()).then_some(budget.period.end),
+            "spent": budget.spent.get(),
+            "gone": budget.gone.get(),
+            "reserved": budget.reserved.get(),
+            "left": budget.left.get(),
+            "pace": budget.pace,
+            "forecast": budget.forecast.map(|forecast| forecast.spent),
+            "runs_out": budget.forecast.and_then(|forecast| forecast.runs_out),
+        })));
         value["limit"] =
             json!(limit.as_ref().map(|limit| {
                 json!({ "capacity": limit.capacity.get(), "at_unix": limit.at_unix, "by": limit.by })
