@@ -36,9 +36,9 @@
 //! # Overview
 //!
 //! [`Client`] opens a [`Rate`], a [`Gauge`] or a plain [`Resource`]. [`Limits`] takes permits of several of them at once.
-//! [`layer`] has them as `tower` middleware, [`blocking`] is for threads, and [`Balanced`] balances load across backends. The building blocks can be used on
-//! their own: [`limiter`], [`demand`], [`balancer`], [`pool`], [`transport`], and [`session`], the state machine of the
-//! lease protocol.
+//! [`layer`] has them as `tower` middleware, [`blocking`] is for threads, and [`Balanced`] balances load across backends.
+//! [`Prices`] turns usage into amounts of a [`Budget`]. The building blocks can be used on their own: [`limiter`],
+//! [`demand`], [`balancer`], [`pool`], [`transport`], and [`session`], the state machine of the lease protocol.
 //!
 //! # Features
 //!
@@ -54,6 +54,8 @@ mod error;
 #[cfg(feature = "transport")]
 mod handles;
 pub mod limiter;
+#[cfg(feature = "transport")]
+mod prices;
 pub mod session;
 #[cfg(feature = "transport")]
 pub mod transport;
@@ -82,6 +84,7 @@ pub use self::{
         shared::Health,
         spender::SpendError,
     },
+    prices::{ExactAmount, KnownNames, PriceError, Prices},
     transport::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, endpoint, tls_error},
 };
 #[cfg(feature = "transport")]
