@@ -1,7 +1,7 @@
 //! Errors. The messages come from the client library, the classes are in `leaseway/errors.py`.
 
 use leaseway_client::{
-    BadToken, BuildError, NotReady, OpenError, SpendError, TlsError, Uncharged,
+    BadToken, BuildError, NotReady, OpenError, PriceError, SpendError, TlsError, Uncharged,
     limiter::{Closed, DebtExceeded},
 };
 use pyo3::{
@@ -70,7 +70,7 @@ macro_rules! from_message {
     )*};
 }
 
-from_message! { BuildError => Build, BadToken => Build, TlsError => Build }
+from_message! { BuildError => Build, BadToken => Build, TlsError => Build, PriceError => Invalid }
 
 impl From<Closed> for ClientError {
     fn from(_: Closed) -> ClientError {

@@ -20,6 +20,7 @@ mod fork;
 mod gauge;
 mod handle;
 mod limits;
+mod prices;
 mod rate;
 mod reservation;
 mod waiting;
@@ -40,6 +41,7 @@ mod _native {
         gauge::{NativeGauge, Permit},
         handle::NativeResource,
         limits::{NativeLimits, Refusal, ReservedPermits},
+        prices::NativePrices,
         rate::{NativeRate, Reservation, Standing},
         waiting::{Waiting, loop_waker::LoopWaker},
     };

@@ -1,5 +1,7 @@
 """The native module."""
 
+from collections.abc import Mapping
+from decimal import Decimal
 from os import PathLike
 from types import TracebackType
 from typing import Final, Optional, Union, final
@@ -23,6 +25,7 @@ __all__ = [
     "Refusal",
     "Reservations",
     "Permit",
+    "Prices",
     "Rate",
     "Reservation",
     "Health",
@@ -229,6 +232,11 @@ class BudgetReservation:
         trace: Optional[TracebackType] = None,
         /,
     ) -> None: ...
+
+@final
+class Prices:
+    def __new__(cls, table: Union[Mapping[str, Mapping[str, Union[float, str, Decimal]]], str, PathLike[str]]) -> Self: ...
+    def cost(self, model: str, /, **usage: int) -> float: ...
 
 @final
 class Cost: ...
