@@ -4,7 +4,7 @@ use std::{env, fmt, path::PathBuf, process::ExitCode, time::Duration};
 
 use leaseway_client::{BadToken, TlsError};
 use leaseway_core::types::readable as number;
-use leaseway_gateway::{GatewayError, RulesError};
+use leaseway_gateway::{GatewayError, PriceFileError, RulesError};
 use leaseway_server::ServeError;
 use leaseway_server::config::{ConfigError, LoadError};
 use tonic::Code;
@@ -21,6 +21,8 @@ pub(crate) enum CliError {
     File { path: PathBuf, error: std::io::Error },
     #[error(transparent)]
     Rules(#[from] RulesError),
+    #[error(transparent)]
+    Prices(#[from] PriceFileError),
     #[error(transparent)]
     Config(#[from] LoadError),
     #[error("cannot reach a server at {address}: {why}{}", sentence(". ", origin.as_ref()))]
@@ -223,7 +225,8 @@ impl CliError {
             CliError::Config(_) | CliError::ConfigRefused { .. } | CliError::NodeSet(_) => ExitCode::from(EX_CONFIG),
             CliError::Serve(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
             CliError::Gateway(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
-            CliError::Rules(_) | CliError::Backup(_) | CliError::LimitsFile { .. } => ExitCode::from(EX_CONFIG),
+            CliError::Rules(_) | CliError::Prices(_) => ExitCode::from(EX_CONFIG),
+            CliError::Backup(_) | CliError::LimitsFile { .. } => ExitCode::from(EX_CONFIG),
             CliError::BadToken(_) | CliError::TlsFiles(_) => ExitCode::from(EX_CONFIG),
             CliError::Refused { code: Code::PermissionDenied, .. } => ExitCode::from(EX_NOPERM),
             CliError::WrongToken { .. } | CliError::Unknown { .. } => ExitCode::from(EX_NOPERM),

@@ -16,6 +16,7 @@ mod openapi;
 mod operation;
 pub(crate) mod pages;
 mod permits;
+pub(crate) mod prices;
 mod problem;
 mod rate_limit_fields;
 mod request;
@@ -44,8 +45,11 @@ use self::{
 };
 use crate::lease_table::LeaseTable;
 
-pub use self::permits::LongWindow;
 pub(crate) use self::request::MAX_BODY_BYTES;
+pub use self::{
+    permits::LongWindow,
+    prices::{PriceFile, PriceFileError},
+};
 
 /// How often expired reservations are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -57,6 +61,8 @@ pub struct HttpOptions {
     pub max_reservations: usize,
     /// Resources with limits per window. The first pattern that matches counts.
     pub windows: Vec<LongWindow>,
+    /// Prices of usage in place of amounts.
+    pub prices: Option<PriceFile>,
 }
 
 pub(crate) struct HttpGateway {
@@ -64,6 +70,7 @@ pub(crate) struct HttpGateway {
     lease_table: Arc<LeaseTable>,
     reservations: Reservations,
     windows: Vec<LongWindow>,
+    prices: Option<PriceFile>,
     counters: RequestCounters,
     /// The OpenAPI document.
     document: String,
@@ -83,7 +90,8 @@ impl HttpGateway {
             reservations: Reservations::new(options.max_reservations),
             windows: options.windows,
             counters: RequestCounters::new(),
-            document: format!("{:#}\n", openapi::document()),
+            document: format!("{:#}\n", openapi::document(options.prices.is_some())),
+            prices: options.prices,
             closing,
         })
     }
@@ -127,6 +135,7 @@ impl HttpGateway {
             return Err(closing());
         }
         let Read { caller, parameter, fields } = request::read(operation, request).await?;
+        let fields = prices::price(fields, self.prices.as_ref())?;
         match operation {
             Operation::GetLease | Operation::KeepLease => leases::get(&self.cluster, &caller, &fields).await,
             Operation::ReleaseLease => leases::release(&self.cluster, &caller, &fields).await,

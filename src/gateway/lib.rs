@@ -24,7 +24,7 @@ mod serve;
 
 #[cfg(feature = "serve")]
 pub use self::{
-    http::{HttpOptions, LongWindow},
+    http::{HttpOptions, LongWindow, PriceFile, PriceFileError},
     rls::{
         answer::{AnswerOptions, HeaderNames},
         declare::DeclareOptions,

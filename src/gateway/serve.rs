@@ -15,7 +15,7 @@ use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    http::{self, HttpGateway, HttpOptions, pages},
+    http::{self, HttpGateway, HttpOptions, pages, prices},
     lease_table::{LeaseTable, LeaseTableOptions},
     rlqs::{RlqsOptions, RlqsService},
     rls::{
@@ -366,6 +366,7 @@ fn describe_metrics() {
     for outcome in DECLARATIONS {
         counter!("leaseway_rls_declarations_total", "outcome" => outcome).absolute(0);
     }
+    prices::describe_metrics();
     describe_counter!("leaseway_gateway_without_lease_total", "Limits decided without a lease, by reason.");
     describe_counter!("leaseway_rls_requests_total", "RLS requests, by domain and result.");
     describe_counter!("leaseway_rls_decisions_total", "Descriptors matched by a rule, by rule and result.");

@@ -1,10 +1,10 @@
 //! Tables of request fields. Validation and the OpenAPI document both use them, so that the two cannot differ.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, ops::RangeInclusive};
 
 use leaseway_core::{policy::parameters::nearest, types::escaped};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     lease_token::LeaseToken,
@@ -26,6 +26,8 @@ pub(super) enum FieldKind {
         most: f64,
     },
     LeaseToken,
+    /// Numbers of units, by their names.
+    Usage,
     /// One or more objects.
     List {
         fields: &'static [Field],
@@ -37,6 +39,8 @@ pub(super) enum FieldKind {
 pub(super) const MAX_ID_BYTES: usize = 256;
 /// The maximum amount that servers accept.
 pub(super) const MAX_AMOUNT: f64 = 1e15;
+/// The range of a number of units.
+pub(super) const UNITS: RangeInclusive<f64> = 0.0..=1e15;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Field {
@@ -45,26 +49,32 @@ pub(super) struct Field {
     /// The value if the field is missing.
     pub(super) default: Option<f64>,
     pub(super) required: bool,
-    /// A field that may be given in its place, but not with it.
-    pub(super) alternative: Option<&'static str>,
+    /// Fields that may be given in its place, but not with it.
+    pub(super) alternatives: &'static [&'static str],
+    /// A field that must be given with it.
+    pub(super) needs: Option<&'static str>,
     pub(super) about: &'static str,
 }
 
 impl Field {
     pub(super) const fn required(name: &'static str, kind: FieldKind, about: &'static str) -> Field {
-        Field { name, kind, default: None, required: true, alternative: None, about }
+        Field { name, kind, default: None, required: true, alternatives: &[], needs: None, about }
     }
 
     pub(super) const fn optional(name: &'static str, kind: FieldKind, about: &'static str) -> Field {
-        Field { name, kind, default: None, required: false, alternative: None, about }
+        Field { name, kind, default: None, required: false, alternatives: &[], needs: None, about }
     }
 
     pub(super) const fn or(self, default: f64) -> Field {
         Field { default: Some(default), required: false, ..self }
     }
 
-    pub(super) const fn or_field(self, alternative: &'static str) -> Field {
-        Field { alternative: Some(alternative), ..self }
+    pub(super) const fn or_fields(self, alternatives: &'static [&'static str]) -> Field {
+        Field { alternatives, ..self }
+    }
+
+    pub(super) const fn with_field(self, needs: &'static str) -> Field {
+        Field { needs: Some(needs), ..self }
     }
 }
 
@@ -77,6 +87,7 @@ impl FieldKind {
             FieldKind::Whole { least, most } => format!("a whole number from {least} to {most}"),
             FieldKind::Seconds { least, most } => format!("a number of seconds from {least} to {most}"),
             FieldKind::LeaseToken => "the `token` of a lease, unchanged".to_owned(),
+            FieldKind::Usage => format!("an object of whole numbers from 0 to {:e}", UNITS.end()),
             FieldKind::List { most, .. } => format!("a list of 1 to {most} objects"),
         }
     }
@@ -110,6 +121,12 @@ impl FieldKind {
             }
             FieldKind::Seconds { least, most } => is_within(least, most),
             FieldKind::LeaseToken => value.as_str().and_then(LeaseToken::parse).is_some(),
+            FieldKind::Usage => {
+                let is_valid = |number: f64| UNITS.contains(&number) && number.fract() == 0.0;
+                value
+                    .as_object()
+                    .is_some_and(|units| units.values().all(|number| number.as_f64().is_some_and(is_valid)))
+            }
             FieldKind::List { most, .. } => value.as_array().is_some_and(|list| (1..=most).contains(&list.len())),
         }
     }
@@ -164,16 +181,23 @@ impl Fields {
                 return Err(Problem::of_field(ProblemKind::BadValue, &within, "is given twice"));
             }
             field.kind.check(&within, value)?;
-            if let Some(other) = field.alternative.filter(|other| read[..place].iter().any(|(name, _)| name == other)) {
+            let is_given = |other: &&&str| read[..place].iter().any(|(name, _)| name == **other);
+            if let Some(other) = field.alternatives.iter().find(is_given) {
                 let why = format!("excludes `{other}`; give only one of them");
                 return Err(Problem::of_field(ProblemKind::BadValue, &within, &why));
             }
         }
+        let is_given = |name: &str| read.iter().any(|(given, _)| given == name);
+        for field in table.iter().filter(|field| is_given(field.name)) {
+            if let Some(needed) = field.needs.filter(|needed| !is_given(needed)) {
+                return Err(missing(path, needed, &format!("is missing; `{}` needs it", field.name)));
+            }
+        }
         for field in table.iter().filter(|field| field.required) {
-            if !read.iter().any(|(name, _)| name == field.name || Some(&**name) == field.alternative) {
-                let or = field.alternative.map(|other| format!(", or `{other}`")).unwrap_or_default();
+            if !read.iter().any(|(name, _)| name == field.name || field.alternatives.contains(&&**name)) {
+                let or: String = field.alternatives.iter().map(|other| format!(", or `{other}`")).collect();
                 let why = format!("is missing; expected {}{or}", field.kind.expected());
-                return Err(Problem::of_field(ProblemKind::MissingField, &format!("{path}{}", field.name), &why));
+                return Err(missing(path, field.name, &why));
             }
         }
         Ok(Fields { table, read })
@@ -219,6 +243,62 @@ impl Fields {
     pub(super) fn lease(&self, name: &str) -> Option<LeaseToken> {
         self.get(name).and_then(Value::as_str).and_then(LeaseToken::parse)
     }
+}
+
+/// Usage in a request.
+pub(super) struct Usage<'f> {
+    /// The place of its fields in the body, put in front of their names in errors.
+    pub(super) path: &'f str,
+    pub(super) model: &'f str,
+    /// Numbers in the range of [`UNITS`].
+    pub(super) units: &'f Map<String, Value>,
+}
+
+const USAGE: &str = "usage";
+const MODEL: &str = "model";
+/// The fields of a request that has usage.
+pub(super) const USAGE_FIELDS: [&str; 2] = [MODEL, USAGE];
+
+impl Fields {
+    /// Whether this request has usage, also in a list.
+    pub(super) fn have_usage(&self) -> bool {
+        let in_list = |value: &Value| {
+            value.as_array().is_some_and(|elements| elements.iter().any(|element| element.get(USAGE).is_some()))
+        };
+        self.read.iter().any(|(name, value)| name == USAGE || in_list(value))
+    }
+
+    /// Replaces the usage by the amount that it costs, also in lists.
+    pub(super) fn price(self, cost: &dyn Fn(Usage<'_>) -> Result<f64, Problem>) -> Result<Fields, Problem> {
+        self.price_at("", cost)
+    }
+
+    fn price_at(mut self, path: &str, cost: &dyn Fn(Usage<'_>) -> Result<f64, Problem>) -> Result<Fields, Problem> {
+        if let Some(units) = self.get(USAGE).and_then(Value::as_object) {
+            let amount = cost(Usage { path, model: self.id(MODEL), units })?;
+            let priced = |field: &&Field| field.kind == FieldKind::Amount && field.alternatives.contains(&USAGE);
+            let priced = self.table.iter().find(priced).map(|field| field.name.to_owned());
+            self.read.retain(|(name, _)| !USAGE_FIELDS.contains(&&**name));
+            self.read.extend(priced.map(|name| (name, amount.into())));
+        }
+        for (name, value) in &mut self.read {
+            let field = self.table.iter().find(|field| field.name == name);
+            let (Some(FieldKind::List { fields, .. }), Value::Array(elements)) = (field.map(|field| field.kind), value)
+            else {
+                continue;
+            };
+            for (place, element) in elements.iter_mut().enumerate() {
+                let at = format!("{path}{name}[{place}]");
+                let priced = Fields::of_element(fields, &at, element)?.price_at(&format!("{at}."), cost)?;
+                *element = Value::Object(priced.read.into_iter().collect());
+            }
+        }
+        Ok(self)
+    }
+}
+
+fn missing(path: &str, name: &str, why: &str) -> Problem {
+    Problem::of_field(ProblemKind::MissingField, &format!("{path}{name}"), why)
 }
 
 fn unknown(table: &[Field], path: &str, name: &str) -> Problem {
@@ -333,7 +413,7 @@ mod tests {
     #[test]
     fn one_of_two_fields_is_given() {
         const ONE_OF: &[Field] =
-            &[Field::required("wants", FieldKind::Amount, "").or_field("permits"), TABLE[2].or_field("wants")];
+            &[Field::required("wants", FieldKind::Amount, "").or_fields(&["permits"]), TABLE[2].or_fields(&["wants"])];
         let read = |body: &str| Fields::of_body(ONE_OF, body.as_bytes()).map_err(|problem| format!("{problem:?}"));
         let wants = read(r#"{"wants": 0.5}"#).expect("valid");
         assert_eq!((wants.number_if_given("wants"), wants.number_if_given("permits")), (Some(0.5), None));

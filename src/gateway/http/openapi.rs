@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    fields::{Field, FieldKind, MAX_AMOUNT, MAX_ID_BYTES},
+    fields::{Field, FieldKind, MAX_AMOUNT, MAX_ID_BYTES, UNITS, USAGE_FIELDS},
     operation::{Member, MemberKind, Operation, Shape},
     problem::{PROBLEM_JSON, ProblemKind},
 };
@@ -13,11 +13,12 @@ pub(super) const PATH: &str = "/openapi.json";
 const ABOUT: &str = "Leases on shares of limited resources, and permits. A lease belongs to the client, which renews it \
     and stays within its capacity. Permits are taken from a lease that this gateway holds.";
 
-pub(super) fn document() -> Value {
+/// The document of a gateway. Only one that `has_prices` takes usage.
+pub(super) fn document(has_prices: bool) -> Value {
     let mut paths = Map::new();
     for operation in Operation::ALL {
         let path = paths.entry(operation.path()).or_insert_with(|| json!({}));
-        path[operation.method().as_str().to_lowercase()] = describe(operation);
+        path[operation.method().as_str().to_lowercase()] = describe(operation, has_prices);
     }
     json!({
         "openapi": "3.1.0",
@@ -36,7 +37,7 @@ pub(super) fn document() -> Value {
     })
 }
 
-fn describe(operation: Operation) -> Value {
+fn describe(operation: Operation, has_prices: bool) -> Value {
     let mut described = json!({
         "operationId": operation.name(),
         "summary": operation.about(),
@@ -47,7 +48,7 @@ fn describe(operation: Operation) -> Value {
     if !body.is_empty() {
         described["requestBody"] = json!({
             "required": body.iter().any(|field| field.required),
-            "content": { "application/json": { "schema": object(body) } },
+            "content": { "application/json": { "schema": object(body, has_prices) } },
         });
     }
     described
@@ -57,20 +58,22 @@ fn parameters(operation: Operation) -> Vec<Value> {
     let in_path = operation.parameter().map(|name| {
         // Names of reservations are described as ids.
         let about = if name == "resource" { "The resource." } else { "The `reservation` of the answer to `reserve`." };
-        json!({ "name": name, "in": "path", "required": true, "description": about, "schema": schema(FieldKind::Id) })
+        json!({ "name": name, "in": "path", "required": true, "description": about, "schema": schema(FieldKind::Id, false) })
     });
     let in_query = operation.query().iter().map(|field| {
         let Field { name, required, about, .. } = field;
-        let schema = schema(field.kind);
+        let schema = schema(field.kind, false);
         json!({ "name": name, "in": "query", "required": required, "description": about, "schema": schema })
     });
     in_path.into_iter().chain(in_query).collect()
 }
 
-fn object(fields: &[Field]) -> Value {
+fn object(fields: &[Field], has_prices: bool) -> Value {
+    let is_shown = |name: &&str| has_prices || !USAGE_FIELDS.contains(name);
+    let fields: Vec<&Field> = fields.iter().filter(|field| is_shown(&field.name)).collect();
     let mut properties = Map::new();
-    for field in fields {
-        let mut property = schema(field.kind);
+    for field in &fields {
+        let mut property = schema(field.kind, has_prices);
         property["description"] = field.about.into();
         if let Some(default) = field.default {
             property["default"] = match field.kind {
@@ -80,28 +83,47 @@ fn object(fields: &[Field]) -> Value {
         }
         properties.insert(field.name.into(), property);
     }
-    let required: Vec<_> =
-        fields.iter().filter(|field| field.required && field.alternative.is_none()).map(|field| field.name).collect();
+    let required: Vec<_> = fields
+        .iter()
+        .filter(|field| field.required && !field.alternatives.iter().any(is_shown))
+        .map(|field| field.name)
+        .collect();
     let mut object =
         json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
-    for (field, other) in fields.iter().filter_map(|field| Some((field, field.alternative?))) {
-        if field.required {
-            object["oneOf"] = json!([{ "required": [field.name] }, { "required": [other] }]);
-        } else {
-            object["not"] = json!({ "required": [field.name, other] });
+    let needs = fields.iter().filter_map(|field| Some((field.name, field.needs?)));
+    let needs: Map<_, _> = needs.map(|(name, needed)| (name.to_owned(), json!([needed]))).collect();
+    if !needs.is_empty() {
+        object["dependentRequired"] = needs.into();
+    }
+    let mut exclusive = Vec::new();
+    for field in fields {
+        let alternatives: Vec<&str> = field.alternatives.iter().copied().filter(is_shown).collect();
+        if field.required && !alternatives.is_empty() {
+            let any_of = [field.name].into_iter().chain(alternatives.iter().copied());
+            object["oneOf"] = any_of.map(|name| json!({ "required": [name] })).collect();
         }
+        // Each pair once.
+        let others = alternatives.iter().filter(|other| field.name < **other);
+        exclusive.extend(others.map(|other| json!({ "required": [field.name, other] })));
+    }
+    if !exclusive.is_empty() {
+        object["not"] = json!({ "anyOf": exclusive });
     }
     object
 }
 
-fn schema(kind: FieldKind) -> Value {
+fn schema(kind: FieldKind, has_prices: bool) -> Value {
     match kind {
         FieldKind::Id => json!({ "type": "string", "minLength": 1, "maxLength": MAX_ID_BYTES }),
         FieldKind::Amount => json!({ "type": "number", "minimum": 0, "maximum": MAX_AMOUNT }),
         FieldKind::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
         FieldKind::Seconds { least, most } => json!({ "type": "number", "minimum": least, "maximum": most }),
+        FieldKind::Usage => {
+            let units = json!({ "type": "integer", "minimum": UNITS.start(), "maximum": UNITS.end() });
+            json!({ "type": "object", "additionalProperties": units })
+        }
         FieldKind::List { fields, most } => {
-            json!({ "type": "array", "minItems": 1, "maxItems": most, "items": object(fields) })
+            json!({ "type": "array", "minItems": 1, "maxItems": most, "items": object(fields, has_prices) })
         }
         FieldKind::LeaseToken => json!({ "type": "string", "pattern": "^[0-9a-f]{1,16}(\\.[0-9a-f]{1,16}){3}$" }),
     }
@@ -206,7 +228,7 @@ mod tests {
 
     #[test]
     fn every_operation_is_in_the_document_with_all_its_answers() {
-        let document = document();
+        let document = document(true);
         for operation in Operation::ALL {
             let described = &document["paths"][operation.path()][operation.method().as_str().to_lowercase()];
             assert_eq!(described["operationId"], operation.name());
@@ -217,11 +239,31 @@ mod tests {
 
     #[test]
     fn all_references_resolve() {
-        let document = document();
+        let document = document(true);
         let text = document.to_string();
         for reference in text.split("\"$ref\":\"#").skip(1) {
             let pointer = reference.split('"').next().expect("an end");
             assert!(document.pointer(pointer).is_some(), "{pointer}");
         }
+    }
+
+    #[test]
+    fn only_a_gateway_with_prices_takes_usage() {
+        let body = |operation: Operation, has_prices| {
+            describe(operation, has_prices)["requestBody"]["content"]["application/json"]["schema"].clone()
+        };
+        assert!(!document(false).to_string().contains("\"usage\""));
+        let spend = body(Operation::Spend, false);
+        assert_eq!((&spend["required"], &spend["not"]), (&json!(["amount"]), &Value::Null));
+        let spend = body(Operation::Spend, true);
+        assert_eq!(spend["oneOf"], json!([{ "required": ["amount"] }, { "required": ["usage"] }]));
+        assert_eq!(spend["dependentRequired"], json!({ "model": ["usage"], "usage": ["model"] }));
+        assert_eq!(spend["properties"]["usage"]["additionalProperties"]["type"], "integer");
+        let pairs = json!([["amount", "permits"], ["amount", "usage"], ["permits", "usage"]]);
+        let reserve = body(Operation::Reserve, true);
+        let excluded = reserve["not"]["anyOf"].as_array().expect("pairs").iter().map(|pair| pair["required"].clone());
+        let mut excluded: Vec<_> = excluded.collect();
+        excluded.sort_by_key(Value::to_string);
+        assert_eq!(Value::from(excluded), pairs);
     }
 }

@@ -76,9 +76,18 @@ const PERMITS: Field = Field::optional(
     "Number of permits; all of them or none are taken.",
 )
 .or(1.0);
-const PERMITS_OR_AMOUNT: Field = PERMITS.or_field("amount");
-const AMOUNT: Field =
-    Field::optional("amount", FieldKind::Amount, "An amount of a budget, in place of `permits`.").or_field("permits");
+const PERMITS_OR_AMOUNT: Field = PERMITS.or_fields(&["amount", "usage"]);
+const AMOUNT: Field = Field::optional("amount", FieldKind::Amount, "An amount of a budget, in place of `permits`.")
+    .or_fields(&["permits", "usage"]);
+const MODEL: Field =
+    Field::optional("model", FieldKind::Id, "The model of `usage` in the price table (--prices).").with_field("usage");
+const USAGE: Field = Field::optional(
+    "usage",
+    FieldKind::Usage,
+    "Numbers of units, such as tokens, by their names in the price table. Their cost is the `amount`.",
+)
+.or_fields(&["amount", "permits"])
+.with_field("model");
 const WAIT: Field =
     Field::optional("wait", FieldKind::Seconds { least: 0.0, most: MAX_WAIT }, "Maximum wait in seconds; FIFO.")
         .or(0.0);
@@ -103,7 +112,7 @@ const RELEASE_LEASE: &[Field] = &[
 const ACQUIRE: &[Field] = &[PERMITS, WAIT];
 const LIMITS: Field = Field::required(
     "limits",
-    FieldKind::List { fields: &[RESOURCE, PERMITS_OR_AMOUNT, AMOUNT], most: MAX_LIMITS },
+    FieldKind::List { fields: &[RESOURCE, PERMITS_OR_AMOUNT, AMOUNT, MODEL, USAGE], most: MAX_LIMITS },
     "The limits; permits or amounts of all of them or none are taken.",
 );
 const ACQUIRE_ALL: &[Field] = &[LIMITS, WAIT];
@@ -113,8 +122,10 @@ const CHARGE: &[Field] = &[
         FieldKind::Whole { least: 1, most: MAX_PERMITS },
         "Number of permits used without having been acquired.",
     )
-    .or_field("amount"),
+    .or_fields(&["amount", "usage"]),
     AMOUNT,
+    MODEL,
+    USAGE,
 ];
 const EXPIRES_IN: Field = Field::optional(
     "expires_in",
@@ -122,22 +133,26 @@ const EXPIRES_IN: Field = Field::optional(
     "Seconds until it expires; the permits or the amount then count as used.",
 )
 .or(RESERVED);
-const RESERVE: &[Field] = &[PERMITS_OR_AMOUNT, AMOUNT, WAIT, EXPIRES_IN];
+const RESERVE: &[Field] = &[PERMITS_OR_AMOUNT, AMOUNT, MODEL, USAGE, WAIT, EXPIRES_IN];
 const RESERVE_ALL: &[Field] = &[LIMITS, WAIT, EXPIRES_IN];
 const USED: Field = Field::required(
     "used",
     FieldKind::Amount,
     "Number of permits, or amount, used. The unused rest is returned; an excess is charged. Whole for permits.",
-);
-const SETTLE: &[Field] = &[USED];
+)
+.or_fields(&["usage"]);
+const USAGE_USED: Field = USAGE.or_fields(&["used"]);
+const SETTLE: &[Field] = &[USED, MODEL, USAGE_USED];
 const SETTLE_ALL: &[Field] = &[Field::required(
     "limits",
-    FieldKind::List { fields: &[USED], most: MAX_LIMITS },
+    FieldKind::List { fields: &[USED, MODEL, USAGE_USED], most: MAX_LIMITS },
     "The use of each limit, in the order of the reservation.",
 )];
 
 const SPEND: &[Field] = &[
-    Field::required("amount", FieldKind::Amount, "The amount; all of it or nothing is spent."),
+    Field::required("amount", FieldKind::Amount, "The amount; all of it or nothing is spent.").or_fields(&["usage"]),
+    MODEL,
+    USAGE.or_fields(&["amount"]),
     // By default long enough for an answer of the cluster.
     WAIT.or(1.0),
 ];

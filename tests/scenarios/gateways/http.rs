@@ -1,6 +1,6 @@
 //! The HTTP gateway: leases of callers, permits, and problems.
 
-use std::thread;
+use std::{fs, thread};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -205,6 +205,67 @@ fn amounts_of_budgets_are_taken_with_permits_of_rates() {
     assert_eq!(rest.status, 200, "{rest:?}");
     let refused = ask("/v1/acquire", &limits(0.5, 1, 0.0), 2.0);
     assert_eq!(refused.json()["violated-policies"], json!(["tokens"]), "{refused:?}");
+}
+
+#[test]
+fn usage_is_spent_at_the_prices_of_a_file() {
+    let server = server_with_budgets();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("prices.json");
+    fs::write(&file, r#"{"gpt-4o": {"input": 0.25, "output": 1}}"#).unwrap();
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &["--prices", file.to_str().unwrap()]);
+    let usage = |input: u32, output: u32| json!({ "input": input, "output": output });
+    let spend = |model: &str, usage: Value| {
+        let body = json!({ "model": model, "usage": usage, "wait": 5 });
+        gateway.ask("POST", "/v1/resources/tokens/spend", &body)
+    };
+    let spent = spend("gpt-4o", usage(10, 3));
+    assert_eq!((spent.status, spent.json()["amount"].as_f64()), (200, Some(5.5)), "{spent:?}");
+
+    let reserved = gateway.ask(
+        "POST",
+        "/v1/reserve",
+        &json!({ "limits": [
+            { "resource": "tokens", "model": "gpt-4o", "usage": usage(400, 100) },
+            { "resource": "pages" },
+        ], "wait": 5 }),
+    );
+    assert_eq!((reserved.status, &reserved.json()["limits"][0]["amount"]), (201, &json!(200.0)), "{reserved:?}");
+    let settle = reserved.header("location").unwrap().to_owned();
+    let used = json!({ "limits": [{ "model": "gpt-4o", "usage": usage(100, 20) }, { "used": 1 }] });
+    let settled = gateway.ask("POST", &settle, &used);
+    let tokens = json!({ "resource": "tokens", "reserved": 200.0, "used": 45.0, "owed": 0.0 });
+    assert_eq!((settled.status, &settled.json()["limits"][0]), (200, &tokens), "{settled:?}");
+    // 50.5 are spent.
+    let rest = spend("gpt-4o", usage(2, 249));
+    assert_eq!((rest.status, rest.json()["amount"].as_f64()), (200, Some(249.5)), "{rest:?}");
+    let refused = spend("gpt-4o", usage(1, 0));
+    assert_eq!((refused.status, refused.problem().0), (429, "not_covered".to_owned()), "{refused:?}");
+
+    for (model, usage, field) in [("gpt-4", usage(1, 1), "model"), ("gpt-4o", json!({ "cached": 1 }), "usage")] {
+        let told = spend(model, usage);
+        assert_eq!((told.status, told.problem().0), (400, "bad_value".to_owned()), "{told:?}");
+        assert_eq!(told.json()["field"], field, "{told:?}");
+        assert!(told.problem().1.contains("known: "), "{told:?}");
+    }
+
+    fs::write(&file, r#"{"gpt-4o": {"input": "free"}}"#).unwrap();
+    let rejected =
+        || gateway.ask("GET", "/metrics", &Value::Null).body.contains("reloads_total{outcome=\"rejected\"} 1");
+    eventually("the invalid table is rejected", || rejected().then_some(()));
+    assert_eq!(spend("gpt-4o", usage(0, 0)).status, 200, "the previous prices stay in force");
+    fs::write(&file, r#"{"gpt-5": {"input": 0.5}}"#).unwrap();
+    eventually("the prices are reloaded", || (spend("gpt-5", json!({ "input": 0 })).status == 200).then_some(()));
+}
+
+#[test]
+fn usage_needs_a_price_table() {
+    let server = server_with_budgets();
+    let gateway = gateway_to(&server);
+    let body = json!({ "model": "gpt-4o", "usage": { "input": 1 } });
+    let told = gateway.ask("POST", "/v1/resources/tokens/spend", &body);
+    assert_eq!((told.status, told.json()["field"].as_str()), (400, Some("usage")), "{told:?}");
+    assert!(told.problem().1.contains("--prices"), "{told:?}");
 }
 
 #[test]

@@ -9,7 +9,8 @@ use leaseway_core::types::{Glob, Millis, PrincipalShare};
 use leaseway_gateway::lease_table::{LeaseTableOptions, WithoutLease};
 use leaseway_gateway::rlqs::{RlqsOptions, quotas::QuotaSettings};
 use leaseway_gateway::{
-    AnswerOptions, DeclareOptions, HeaderNames, HttpOptions, LongWindow, Options, RlsOptions, StatsOptions, Statsd,
+    AnswerOptions, DeclareOptions, HeaderNames, HttpOptions, LongWindow, Options, PriceFile, RlsOptions, StatsOptions,
+    Statsd,
 };
 use leaseway_server::ListenOption;
 
@@ -38,6 +39,10 @@ pub(crate) struct GatewayFlags {
         requires = "gateway_http"
     )]
     window: Vec<LongWindow>,
+    /// File of prices, such as {"gpt-4o": {"input": 0.0000025, "output": 0.00001}}. HTTP callers may then send `model` and
+    /// `usage` in place of an amount of a budget. Reloaded when it changes
+    #[arg(long, value_name = "FILE", requires = "gateway_http")]
+    prices: Option<PathBuf>,
     /// Maximum number of unsettled HTTP reservations. 503 beyond
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = at_least_one())]
     max_reservations: usize,
@@ -86,7 +91,8 @@ impl GatewayFlags {
     /// Reads the rules. `files` are the certificate for a control plane, and its CA unless the flags have another. Must
     /// be called within a tokio runtime.
     pub(crate) fn options(self, cluster: Cluster, listen: GatewayListen, files: Files) -> Result<Options, CliError> {
-        let GatewayFlags { ratelimit_config, declare: _, window, max_reservations, leases, quotas, rls, xds } = self;
+        let GatewayFlags { ratelimit_config, declare: _, window, prices, max_reservations, leases, quotas, rls, xds } =
+            self;
         let RlsFlags { rls_merge_domains: merge, .. } = rls;
         let (http, debug) = (rls.rls_http, rls.rls_debug);
         let stats = (rls.rls_ratelimit_metrics || rls.rls_statsd.is_some())
@@ -107,11 +113,12 @@ impl GatewayFlags {
             Some(declare) => rls.map(|rls| rls.declaring(declare)),
             None => rls,
         };
+        let prices = prices.as_deref().map(PriceFile::read).transpose()?;
         let idle_secs = cluster.idle_secs;
         Ok(Options {
             rls,
             rlqs: listen.rlqs.map(|listen| quotas.options(listen, idle_secs)),
-            http: listen.http.map(|listen| HttpOptions { listen, max_reservations, windows: window }),
+            http: listen.http.map(|listen| HttpOptions { listen, max_reservations, windows: window, prices }),
             metrics: listen.metrics,
             plain_metrics: listen.plain_metrics,
             probes: listen.probes,
