@@ -184,7 +184,9 @@ fn in_words(resource: &Resource, budget: &Budget) -> String {
         None => "none: the amount is spent once".to_owned(),
     };
     let forecast = match (budget.forecast, budget.runs_out) {
-        (_, Some(at)) => format!("\nforecast   all is spent at {}, if spending goes on as in this period so far", utc(at)),
+        (_, Some(at)) => {
+            format!("\nforecast   all is spent at {}, if spending goes on as in this period so far", utc(at))
+        }
         (Some(spent), None) => format!("\nforecast   {} at the end of the period", of(spent)),
         (None, None) => String::new(),
     };
