@@ -158,7 +158,7 @@ def test_amounts_of_budgets_are_settled_by_limit(with_budget):
         limits.charge(0, 1.5, 0)
     with limits.with_permits(2, 1, 1).reserve(timeout=10):
         pass
-    assert cents.spent == 3, "it was not settled"
+    assert cents.spent == 3.75, "it was not settled"
 
 
 def test_a_cancelled_wait_gives_amounts_back(with_budget):
