@@ -95,7 +95,7 @@ enum Command {
     Status(inspect::status::ShowStatus),
     /// Diagnose a cluster. Suggests fixes
     Check(inspect::check::Check),
-    /// Show budgets (BUDGET), which limit use per period
+    /// Show and change budgets, which limit use per period (resources of kind BUDGET)
     #[command(subcommand)]
     Budget(inspect::budget::BudgetCommand),
     /// Monitor a cluster in the terminal

@@ -66,7 +66,7 @@ pub enum PriceError {
         known: KnownNames,
     },
     /// The usage costs more than any budget can have.
-    #[error("the usage of `{}` costs more than 1e15", escaped(.0))]
+    #[error("the usage of the model `{}` costs more than 1e15, the largest amount of a budget: check the units and the prices", escaped(.0))]
     TooLarge(String),
 }
 

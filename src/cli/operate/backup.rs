@@ -77,8 +77,8 @@ pub(crate) struct Restore {
     /// Data directory to create; it must be empty or absent
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Time to wait for clients' leases, such as 10m. Raise it if leases got longer after the backup [default: the
-    /// longest lease at the time of the backup]
+    /// Time for which the restored cluster lets clients reclaim their leases, such as 10m. Raise it if leases got longer
+    /// after the backup [default: the longest lease at the time of the backup]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     listen_for: Option<Duration>,
     #[command(flatten)]

@@ -34,7 +34,7 @@ pub(crate) enum PoolCommand {
     Watch(watch::Watch),
     /// Report what the protected service can serve now. The template must have a capacity_floor or capacity_ceiling
     Load(ReportLoad),
-    /// Emit an event when a client's cost reaches a value. A new master forgets it
+    /// Set an alarm: an event when a client's cost reaches a value. Set it again after a change of master
     Alarm(Alarm),
 }
 

@@ -32,8 +32,9 @@ pub(crate) struct Serve {
     /// Listen address for HTTP. It serves the web page at /, JSON under /api/v1, /metrics, /healthz and /readyz
     #[arg(long, default_value = "127.0.0.1:5150", value_name = "ADDRESS", value_parser = listen_address)]
     http: SocketAddr,
-    /// Configuration file (YAML, Doorman-compatible). Reloaded when it changes, but with --data used on the first start
-    /// only. Without a file, every resource has a capacity of 100; see `leaseway config example`
+    /// Configuration file (YAML, Doorman-compatible). Without --data, it is reloaded when it changes. With --data, it is
+    /// read on the first start only; later use `leaseway config apply`. Without a file, every resource has a capacity of
+    /// 100; see `leaseway config example`
     #[arg(long, value_name = "FILE", value_parser = file_path)]
     config: Option<PathBuf>,
     /// Unique name of this server [default: the advertised address]

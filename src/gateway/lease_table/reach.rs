@@ -46,7 +46,7 @@ pub(super) async fn run(lease_table: Weak<LeaseTable>) {
         if attempts == 1 || attempts > 0 && attempts.is_multiple_of(QUIET_ATTEMPTS) {
             let decided = if lease_table.passes_without_lease() { "allowed" } else { "denied" };
             tracing::warn!(
-                "no server of the cluster answers ({}): check --server; requests are {decided} without a lease until one does; trying again",
+                "no server of the cluster answers ({}): check --server; until one answers, requests without a lease are {decided}; trying again",
                 failures.join("; ")
             );
         }

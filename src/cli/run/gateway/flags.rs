@@ -156,8 +156,9 @@ struct LeaseFlags {
     /// (`apply_on_stream_done`). Reported hits are always charged, and requests are denied until the debt is repaid
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     charge: Vec<Glob>,
-    /// Patterns of resources that save permits. Unused permits are saved for one window, and used ones come back
-    /// evenly. Up to twice the limit can pass in one window, plus one window for each gateway that starts
+    /// Patterns of resources that allow bursts. Unused permits are saved for up to one window, and used permits are
+    /// refilled at a constant rate. Up to twice the limit can pass in one window, and once the limit more for each gateway
+    /// that starts
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     bursts: Vec<Glob>,
 }
@@ -218,8 +219,9 @@ struct RlsFlags {
     /// Use `quota_mode` for all rules. A request is then refused only if all its limits refuse it
     #[arg(long, requires = "gateway_rls")]
     rls_quota_mode: bool,
-    /// Add headers about the closest limit. They have the limit, remaining requests, and seconds until the reset
-    /// [without names: RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset]
+    /// Add headers about the limit that is closest to being reached: the limit, remaining requests, and seconds until the
+    /// reset
+    /// [names if none are given: RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset]
     #[arg(
         long,
         value_name = "LIMIT,REMAINING,RESET",

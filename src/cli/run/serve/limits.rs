@@ -49,7 +49,8 @@ pub(super) struct LimitFlags {
     /// Maximum number of open gRPC connections; beyond it, the new one or a long idle one is closed
     #[arg(long, default_value_t = Limits::default().connections, value_name = "N", value_parser = at_least_one())]
     max_connections: usize,
-    /// Maximum number of clients and child nodes that listen for hints, and of streams of renewals; 0 disables both
+    /// Maximum number of clients and child nodes that listen for hints. The same maximum applies separately to streams
+    /// that renew leases. 0 disables both
     #[arg(long, default_value_t = Limits::default().watchers, value_name = "N")]
     max_watchers: usize,
     /// Maximum number of queued requests per resource

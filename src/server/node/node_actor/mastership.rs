@@ -120,7 +120,7 @@ impl NodeActor {
         let told = async move {
             let told = raft.propose(&master_lease, vec![Command::Listen(Listening { length, whole: false })]).await;
             if let Err(error) = &told {
-                tracing::warn!(%error, "cannot record in Raft that this master stores no promises");
+                tracing::warn!(%error, "--handover learning: cannot commit the notice that the next master must learn all leases from clients");
             }
             told.map(|()| master_lease)
         };

@@ -44,7 +44,7 @@ impl Metering {
         }
         if worth_logging(before.unaccounted, now.unaccounted) {
             let times = now.unaccounted;
-            tracing::warn!(resource = %id, times, "request with a lease that is unknown to this master");
+            tracing::warn!(resource = %id, times, "a client reports a lease that neither this master nor its stored promises account for; the capacity may be exceeded until such leases end");
         }
         if worth_logging(before.share_full, now.share_full) {
             let (times, holders) = (now.share_full, resource.holders());
