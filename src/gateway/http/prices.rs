@@ -172,7 +172,11 @@ mod tests {
                 r#"{"model": "gpt-4o", "usage": {"cached": 1}}"#,
                 "`usage` has no cost: the model `gpt-4o` has no price for `cached`; known: input, output",
             ),
-            (Operation::Spend, r#"{"model": "m", "usage": {"dear": 2}}"#, "`usage` has no cost: the usage of `m`"),
+            (
+                Operation::Spend,
+                r#"{"model": "m", "usage": {"dear": 2}}"#,
+                "`usage` has no cost: the usage of the model `m`",
+            ),
             (Operation::Spend, r#"{"model": "m"}"#, "`usage` is missing; `model` needs it"),
             (Operation::Spend, r#"{"usage": {"input": 1}}"#, "`model` is missing; `usage` needs it"),
             (Operation::Spend, r#"{"wait": 1}"#, "`amount` is missing; expected a number from 0 to 1e15, or `usage`"),

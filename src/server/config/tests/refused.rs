@@ -316,7 +316,7 @@ fn groups() {
     }
     let found = mistakes("from: '{team}/*'", "STATIC");
     assert!(
-        found.contains("5:3: `groups` is for FAIR_SHARE and PROPORTIONAL_SHARE, but the algorithm here is STATIC"),
+        found.contains("5:3: `groups` is for FAIR_SHARE, PROPORTIONAL_SHARE and BUDGET with `pace: true`, but the algorithm here is STATIC; leave it out"),
         "{found}"
     );
 }
