@@ -200,7 +200,7 @@ const FIXED: [(&str, &str, &str); 41] = [
     ("MAX_PATTERNS", "100", "lists of 100 patterns"),
     ("MAX_TOKENS", "100_000", "100,000 tokens in `--tokens`"),
     ("AUDIT_QUEUE", "1024", "The audit log queues up to 1,024 lines"),
-    ("DENIALS_PER_SECOND", "20", "20 denials and early requests (`asked_too_soon`) a second"),
+    ("DENIALS_PER_SECOND", "20", "up to 20 denials and early requests"),
     ("MAX_STREAMS", "1024", "1,024 requests under way on one connection"),
     ("MAX_REFUSED", "20", "20 invalid tokens of one connection, and one more each second"),
     ("MAX_REFUSED", "200", "200 tokens of one address that prove nothing within a second"),
