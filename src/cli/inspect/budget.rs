@@ -70,7 +70,8 @@ Examples:
   leaseway budget adjust team-a/tokens +500000 --why \"launch day\"
   leaseway budget adjust team-a/tokens -200000 --why \"moved to team b\"
 
-The change is an override of the amount. It ends with the period, and `leaseway capacity RESOURCE --clear` removes it.
+The change is an override of the amount, in place of any other for this resource. It ends with the period, and
+`leaseway capacity RESOURCE --clear` removes it.
 What was spent stays spent: if less than that is left, clients get nothing until the period ends.";
 
 /// How a budget is found and changed.
@@ -147,7 +148,9 @@ impl Operator {
             above: true,
         };
         let admin = AdminTarget::beside(&self.target, &found.admin_address, self.admin_token_file.clone())?;
-        admin.ask(async |mut client| client.set_override(request.clone()).await).await?;
+        let answer = admin.ask(async |mut client| client.set_override(request.clone()).await).await?;
+        // A child node cannot have more than its parent lends.
+        let after = answer.resource.first().map_or(after, |in_force| in_force.capacity);
         let counted = found.budget.spent + found.budget.reserved;
         let left = (after - counted).max(0.0);
         if self.output.is_json() {

@@ -27,6 +27,8 @@
 //! # Pace
 //! Usually a budget is served first come, first served. With `pace` it is spread over its period: what may be out grows
 //! by what is left, divided by the time that is left, and the allocation divides it between holders by their wants.
+//! A holder saves its share as a [`Credit`] until it asks. A call that needs more than its credit is served, and its holder
+//! waits until the debt is paid.
 //!
 //! # Incarnations
 //! Reports are sums, so they belong to one *incarnation* of a holder: a process that restarts begins anew and has spent
