@@ -35,7 +35,7 @@ use crate::{
     policy::settings::Settings,
     pool::{Cause, Pool, PoolEvent},
     resource::{
-        budget::{Budget, BudgetEvent, NEVER, holder_of_record},
+        budget::{Budget, NEVER, holder_of_record, thresholds::BudgetEvent},
         names::NameOwners,
         overrides::GroupOverrides,
         supply::{CapacityInputs, Source, SupplyState, summarized_claims},

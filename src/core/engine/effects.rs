@@ -4,7 +4,7 @@ use crate::{
     lease::promises::Changes,
     policy::overrides::Load,
     pool::{Assigned, PoolEvent, PoolNotes},
-    resource::{Answer, LoadError, Request, RoundScratch, budget::BudgetEvent, watch_list::Hint},
+    resource::{Answer, LoadError, Request, RoundScratch, budget::thresholds::BudgetEvent, watch_list::Hint},
     types::{HolderKind, Millis, Now},
 };
 

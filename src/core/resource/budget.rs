@@ -24,12 +24,6 @@
 //! the one before. It counts if it comes with the first confirmation of a lease, since then it is newer than all before.
 //! Otherwise only a larger one does.
 //!
-//! # Pace
-//! Usually a budget is served first come, first served. With `pace` it is spread over its period: what may be out grows
-//! by what is left, divided by the time that is left, and the allocation divides it between holders by their wants.
-//! A holder saves its share as a [`Credit`] until it asks. A call that needs more than its credit is served, and its holder
-//! waits until the debt is paid.
-//!
 //! # Incarnations
 //! Reports are sums, so they belong to one *incarnation* of a holder: a process that restarts begins anew and has spent
 //! nothing. Each incarnation has a record of its own. A record whose holder is silent is *consumed*: all that it
@@ -37,31 +31,23 @@
 //! the holder is alive after all, it is told to start over as another incarnation. A release consumes what its sender
 //! has spent, and frees the rest.
 //!
-//! # Periods
-//! At a root the period follows from the wall time ([`Periods`]), below a parent from the parent's lease. A new period
-//! begins without records. Requests name their period; the allowance of another one confirms nothing. No lease is given
-//! in the last second of a period and in the first seconds of the next ([`CLOCK_ALLOWANCE`]), so that a new master whose
-//! clock is a little behind cannot reopen the period before.
-//!
-//! The quorum stores a total, as for all leases. Its horizon lies a quarter of a period after the period's end. So a new
-//! master can tell a total of this period from one of the period before: the latter's horizon has passed when half of
-//! this period has. Whatever it inherits of this period stays consumed until holders claim it.
-//!
 //! [`BudgetSettings::slice_share`]: crate::policy::settings::BudgetSettings::slice_share
-//! [`Periods`]: crate::policy::period::Periods
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    allocation::KnownTerms,
     planted::{self, Fault},
     policy::period::Span,
     resource::{Answer, Ask, BudgetLease, Lease, NodeInstance, Release, Resource, Spent},
     types::{Amount, HolderKind, Millis, Now, Sum},
 };
+use pace::{Credit, Pace};
+use thresholds::BudgetEvent;
 
-/// In seconds: the wall clocks of peers differ by less than this. A new period gives its first lease this much later.
-pub(super) const CLOCK_ALLOWANCE: i64 = 2;
+mod pace;
+mod periods;
+pub mod report;
+pub mod thresholds;
 
 /// The end of leases that count until a period ends. Periods end by their own rule, so this is never reached.
 pub(crate) const NEVER: Millis = Millis(1 << 52);
@@ -74,10 +60,6 @@ const VISITS_PER_TICK: usize = 4096;
 const NODE_FACTOR: f64 = 4.0;
 /// The smallest slice, if so much is left and wanted.
 const UNIT: Amount = Amount::ONE;
-/// With `pace`: what was not spent at once stays available for this many refresh intervals.
-const PACED_INTERVALS: f64 = 2.0;
-/// With `pace`: the time constant of averages, in refresh intervals.
-const AVERAGED_INTERVALS: f64 = 8.0;
 
 #[derive(Debug, Default)]
 pub(super) struct Budget {
@@ -100,63 +82,6 @@ pub(super) struct Budget {
     events: Vec<BudgetEvent>,
     /// When silent clients are looked for next, and the slot to start from.
     next_search: (Millis, usize),
-}
-
-/// How much of a budget that is spread over its period may be out.
-#[derive(Debug, Clone, Copy)]
-struct Pace {
-    at: Millis,
-    /// The amount that holders may have together.
-    total: f64,
-    /// Per second: it would spend what is left evenly until the period ends.
-    rate: f64,
-    /// What was allowed and not used, in refresh intervals. An average, so that it does not matter who asks first.
-    unused: f64,
-}
-
-/// The part of the pace that a holder has not used. Negative after a call that needed more.
-#[derive(Debug, Clone, Copy)]
-struct Credit {
-    at: Millis,
-    amount: f64,
-}
-
-/// A threshold of a budget was reached.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BudgetEvent {
-    pub period: Span,
-    /// The threshold in percent.
-    pub percent: u8,
-    pub spent: Amount,
-    pub amount: Amount,
-}
-
-/// The state of a budget for reports.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BudgetReport {
-    pub period: Span,
-    /// Spent as far as it was reported, by live holders and by those that are gone. The latter counts slices that were
-    /// lost.
-    pub spent: Amount,
-    /// The part of `spent` that belongs to no live holder.
-    pub gone: Amount,
-    /// Slices of live holders that are not spent yet, as far as is known.
-    pub reserved: Amount,
-    /// Neither spent nor reserved.
-    pub left: Amount,
-    /// With `pace`: what may be spent per second.
-    pub pace: Option<f64>,
-    /// Absent if the amount is spent once.
-    pub forecast: Option<BudgetForecast>,
-}
-
-/// What happens if spending goes on at the mean rate of this period.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BudgetForecast {
-    /// What would be spent at the end of the period; it may be more than the amount.
-    pub spent: f64,
-    /// When nothing will be left, in Unix seconds, if that is before the end.
-    pub runs_out: Option<i64>,
 }
 
 impl Budget {
@@ -198,76 +123,6 @@ impl Resource {
         }
     }
 
-    /// Begins the period of this moment, if another one was in force.
-    pub fn enter_period(&mut self, now: Now) {
-        let Some(budget) = self.budget.as_deref().filter(|_| !self.has_parent()) else { return };
-        if !budget.is_current(now.unix) {
-            self.begin_period(self.settings.budget.periods.at(now.unix), now);
-        }
-    }
-
-    /// Begins the period of a supply, before the supply is applied.
-    pub fn enter_supplied_period(&mut self, period: Option<Span>, now: Now) {
-        let Some(budget) = &self.budget else { return };
-        if let Some(span) = period.filter(|span| budget.period != Some(*span)) {
-            self.begin_period(span, now);
-        }
-    }
-
-    /// Begins a period without records, or goes on with the current one.
-    pub(super) fn begin_period(&mut self, span: Span, now: Now) {
-        let Some(budget) = &mut self.budget else { return };
-        let before = budget.period.replace(span);
-        let start = i128::from(now.at.0) - i128::from(now.unix.saturating_sub(span.start)) * 1000;
-        let length = i128::from(span.seconds()) * 1000;
-        let horizon = (start + length + length / 4).clamp(0, i128::from(NEVER.0));
-        budget.horizon = u64::try_from(horizon).map_or(NEVER, Millis);
-        (budget.start, budget.is_outdated, budget.pace) = (start, false, None);
-        match before {
-            Some(before) if before.start == span.start => {}
-            Some(_) => {
-                budget.reported = Default::default();
-                self.drop_records();
-            }
-            None => {
-                let until = self.book.inherited_until();
-                let is_earlier = until.is_some_and(|until| i128::from(until.0) < start + length / 2);
-                if is_earlier && !span.is_unending() && self.book.keeps_promises() {
-                    self.drop_records();
-                } else {
-                    self.book.inherit_until(NEVER);
-                }
-            }
-        }
-    }
-
-    /// Returns claims from before the first supply of a parent to the inherited leases, and drops their records. They
-    /// were made under the ids of clients, before this node knew that the resource is a budget.
-    fn forget_claims(&mut self) {
-        let ledger = self.book.ledger();
-        let records = ledger.iter_from(0).filter(|(slot, _)| !ledger.is_inherited(*slot));
-        let claims = records.map(|(slot, holder)| (slot, holder.leases.claimed())).collect::<Vec<_>>();
-        for (slot, claimed) in claims {
-            self.drop_record(slot);
-            self.give_back(claimed);
-        }
-        self.last_round.newcomers.clear();
-    }
-
-    /// Drops all records and the inherited leases: what they stand for is over.
-    fn drop_records(&mut self) {
-        let ledger = self.book.ledger();
-        let slots = ledger.iter_from(0).map(|(slot, _)| slot).filter(|slot| !ledger.is_inherited(*slot));
-        for slot in slots.collect::<Vec<_>>() {
-            self.drop_record(slot);
-        }
-        if let Some((slot, wants)) = self.book.drop_inherited() {
-            self.allocation.remove(slot, &wants);
-        }
-        self.last_round.newcomers.clear();
-        self.settings_version += 1;
-    }
-
     pub(super) fn drop_record(&mut self, slot: u32) {
         let holder = self.book.remove_holder(slot);
         self.forget(slot, &holder.claims, holder.watch);
@@ -283,30 +138,10 @@ impl Resource {
         self.apply_change(change);
     }
 
-    /// Whether no lease may be given now, because another period begins.
-    pub(super) fn is_between_periods(&self, now: Now) -> bool {
-        let Some(span) = self.budget.as_ref().and_then(|budget| budget.period) else { return false };
-        let is_new = now.unix < span.start.saturating_add(CLOCK_ALLOWANCE);
-        !span.is_unending() && !self.has_parent() && (is_new || now.unix >= span.end - 1)
-    }
-
-    /// The remaining time of the period, rounded down.
-    pub(super) fn left_of_period(&self, now: Now) -> Option<Millis> {
-        let span = self.budget.as_ref()?.period?;
-        // Seconds of the wall time are rounded down, so less than a second of this one may be left.
-        let seconds = u64::try_from(span.end.saturating_sub(now.unix).saturating_sub(1)).unwrap_or_default();
-        (!planted::is(Fault::SlicesOutlastPeriods)).then(|| Millis(seconds.saturating_mul(1000)))
-    }
-
     /// What a lease of a budget says besides its capacity.
     pub(super) fn budget_lease(&self, starts_over: bool) -> Option<BudgetLease> {
         let period = self.budget.as_ref()?.period?;
         Some(BudgetLease { period, starts_over })
-    }
-
-    /// The horizon of leases, which lie in the current period.
-    pub(super) fn budget_horizon(&self) -> Option<Millis> {
-        self.budget.as_ref().map(|budget| budget.horizon)
     }
 
     /// Gives a request the id of its record, and drops what it says about another period. Returns the answer if there
@@ -388,50 +223,6 @@ impl Resource {
         }
     }
 
-    /// Makes the allocation divide what the pace allows in a refresh interval, and more if less was used before.
-    pub(super) fn step_pace(&mut self, now: Now) {
-        let Some(budget) = self.budget.as_mut().filter(|_| self.settings.is_paced()) else { return };
-        let Some(period) = budget.period else { return };
-        let interval = self.settings.refresh.0 as f64 / 1000.0;
-        let held = self.book.ledger().sums().held.get();
-        let left = (self.settings.capacity.get() - held).max(0.0);
-        let rate = left / period.end.saturating_sub(now.unix).max(1) as f64;
-        let of_interval = rate * interval;
-        let most = held + of_interval * PACED_INTERVALS;
-        let grown = |pace: Pace| pace.total + rate * now.at.since(pace.at).0 as f64 / 1000.0;
-        let total = budget.pace.map_or(most, |pace| grown(pace).min(most));
-        let elapsed = budget.pace.map_or(0.0, |pace| now.at.since(pace.at).0 as f64 / 1000.0);
-        let weight = 1.0 - (-elapsed / interval / AVERAGED_INTERVALS).exp();
-        let recent = ((total - held) / of_interval.max(f64::MIN_POSITIVE)).clamp(0.0, PACED_INTERVALS);
-        let before = budget.pace.map_or(0.0, |pace| pace.unused);
-        let unused = before + (recent - before) * weight;
-        budget.pace = Some(Pace { at: now.at, total, rate, unused });
-        self.allocation.set_capacity(Amount::clamped(of_interval * (1.0 + unused)));
-    }
-
-    /// With `pace`: adds the fair share of the time since the last request to the credit of a holder. So nobody gains by
-    /// asking more often, or before others.
-    pub(super) fn add_credit(&mut self, slot: u32, now: Millis, known: &mut KnownTerms) {
-        if self.budget.is_none() || !self.settings.is_paced() {
-            return;
-        }
-        let share = self.divided(slot, self.book.ledger().holder(slot), known).get();
-        let interval = self.settings.refresh.0 as f64;
-        let Some(budget) = &mut self.budget else { return };
-        let credit = budget.credits.entry(slot).or_insert(Credit { at: now, amount: share });
-        let grown = credit.amount + share * now.since(credit.at).0 as f64 / interval;
-        *credit = Credit { at: now, amount: grown.min(share * PACED_INTERVALS) };
-    }
-
-    /// Takes what a new allowance adds from the credit of its holder.
-    pub(super) fn use_credit(&mut self, slot: u32, allowance: Amount) {
-        let before = self.allowance(slot);
-        let credit = self.budget.as_mut().and_then(|budget| budget.credits.get_mut(&slot));
-        if let Some(credit) = credit {
-            credit.amount -= allowance.get() - before.get();
-        }
-    }
-
     /// The newest allowance of a holder.
     fn allowance(&self, slot: u32) -> Amount {
         let leases = &self.book.ledger().holder(slot).leases;
@@ -464,29 +255,6 @@ impl Resource {
         let slice = if whole >= need { whole } else { slice };
         let mut due = Sum::from(spent);
         due += slice;
-        due.floor()
-    }
-
-    /// With `pace`: a holder keeps the part of its slice that it wants, and may use its credit. A call that needs more
-    /// than that gets it as soon as there is any credit, and the holder is in debt. `left`: what nobody has spent, and no
-    /// other holder has.
-    fn paced_due(&self, slot: u32, pace: Pace, left: f64) -> Amount {
-        let Some(budget) = &self.budget else { return Amount::ZERO };
-        let holder = self.book.ledger().holder(slot);
-        let spent = holder.leases.reported();
-        let unspent = self.allowance(slot).saturating_sub(spent).get();
-        let wants = self.allocation.ruled_wants(&holder.claims).get();
-        let need = budget.needs.get(&slot).copied().unwrap_or(UNIT).max(UNIT).get();
-        let lacks = (wants - unspent).max(0.0);
-        // Credits follow the pace, so only calls that need more can exceed it by much.
-        let overdraft = pace.rate * self.settings.refresh.0 as f64 / 1000.0;
-        let is_allowed = pace.total + overdraft > self.book.ledger().sums().held.get();
-        let credit = budget.credits.get(&slot).map_or(0.0, |credit| credit.amount);
-        let more = if is_allowed && credit > 0.0 { credit.max(need - unspent).min(lacks) } else { 0.0 };
-        let slice = (unspent.min(wants) + more).min(left);
-        let slice = if slice.floor() >= need { slice.floor() } else { slice };
-        let mut due = Sum::from(spent);
-        due += Amount::clamped(slice);
         due.floor()
     }
 
@@ -540,72 +308,12 @@ impl Resource {
         }
     }
 
-    /// Adds an event for each threshold that was reached since the last call. If the amount has changed, thresholds can be
-    /// reached again. A new master does not know which were reported, so it reports all that were reached.
-    pub(super) fn check_thresholds(&mut self, now: Millis) {
-        let Some(budget) = &self.budget else { return };
-        let (thresholds, amount) = (&self.settings.budget.thresholds, self.settings.capacity);
-        let (known, of_amount) = budget.reported;
-        let of = |part: f64| if amount > Amount::ZERO { part / amount.get() } else { 0.0 };
-        // What is held is an upper bound of what was spent, and known without a visit to all holders.
-        if self.has_parent() || amount == of_amount && thresholds.reached(of(self.sums().held.get())).len() <= known {
-            return;
-        }
-        let Some(report) = self.budget_report(now) else { return };
-        let (spent, period) = (report.spent, report.period);
-        let reached = thresholds.reached(of(spent.get()));
-        let known = if amount == of_amount { known } else { known.min(reached.len()) };
-        let events: Vec<_> =
-            reached.iter().skip(known).map(|&percent| BudgetEvent { period, percent, spent, amount }).collect();
-        let reported = (known.max(reached.len()), amount);
-        if let Some(budget) = &mut self.budget {
-            budget.events.extend(events);
-            budget.reported = reported;
-        }
-    }
-
-    /// Takes the events since the last call.
-    pub(crate) fn take_budget_events(&mut self) -> Vec<BudgetEvent> {
-        self.budget.as_mut().map_or_else(Vec::new, |budget| std::mem::take(&mut budget.events))
-    }
-
     /// The record of the incarnation of a holder that asked last, among the first `most` records.
     pub(super) fn newest_spender(&self, kind: HolderKind, id: &str, most: usize) -> Option<u32> {
         self.budget.as_ref()?;
         let records = self.book.ledger().iter_from(0).take(most);
         let of_holder = records.filter(|(_, holder)| holder.kind == kind && holder_of_record(&holder.id) == id);
         of_holder.max_by_key(|(_, holder)| holder.asked.map(|asked| asked.at)).map(|(slot, _)| slot)
-    }
-
-    /// The state of a budget; `None` if it is none, or before its first request.
-    pub fn budget_report(&self, now: Millis) -> Option<BudgetReport> {
-        let period = self.budget.as_ref()?.period?;
-        let held = self.sums().held;
-        let gone = self.book.unclaimed();
-        let live: Sum = self
-            .book
-            .ledger()
-            .iter_from(0)
-            .filter(|(slot, _)| !self.book.ledger().is_inherited(*slot))
-            .map(|(_, holder)| holder.leases.outstanding(now))
-            .collect();
-        let mut spent = live;
-        spent += gone;
-        let reserved = (held - spent).max(Sum::ZERO).ceil();
-        let left = (Sum::from(self.settings.capacity) - held).floor();
-        let pace = self.budget.as_ref()?.pace.filter(|_| self.settings.is_paced()).map(|pace| pace.rate);
-        let forecast = self.forecast(spent.get(), now);
-        Some(BudgetReport { period, spent: spent.ceil(), gone, reserved, left, pace, forecast })
-    }
-
-    fn forecast(&self, spent: f64, now: Millis) -> Option<BudgetForecast> {
-        let budget = self.budget.as_ref()?;
-        let period = budget.period.filter(|period| !period.is_unending())?;
-        let elapsed = (i128::from(now.0) - budget.start) as f64 / 1000.0;
-        let rate = spent / elapsed.max(1.0);
-        let until_spent = self.settings.capacity.get() / rate;
-        let runs_out = (until_spent < period.seconds() as f64).then(|| period.start.saturating_add(until_spent as i64));
-        Some(BudgetForecast { spent: rate * period.seconds() as f64, runs_out })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     allocation::{KnownTerms, groups::GroupReport},
     lease::ledger::{HolderMode, Sums},
     policy::settings::Settings,
-    resource::{Overridden, OverriddenGroup, Resource, budget::BudgetReport, supply::SupplyReport},
+    resource::{Overridden, OverriddenGroup, Resource, budget::report::BudgetReport, supply::SupplyReport},
     types::{Amount, HolderKind, Millis, Sum},
 };
 

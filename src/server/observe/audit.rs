@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use leaseway_core::{policy::access::Identity, resource::budget::BudgetEvent};
+use leaseway_core::{policy::access::Identity, resource::budget::thresholds::BudgetEvent};
 use serde_json::{Map, Value, json};
 
 use crate::observe::{

@@ -12,7 +12,9 @@ use crate::{
     lease::ledger::{BUCKET_MS, Holder},
     policy::{client_rules::ClientRule, settings::AlgorithmKind},
     pool::PoolState,
-    resource::{HolderReport, Overridden, OverriddenGroup, Resource, budget::BudgetReport, report::holder_report},
+    resource::{
+        HolderReport, Overridden, OverriddenGroup, Resource, budget::report::BudgetReport, report::holder_report,
+    },
     types::{Amount, HolderKind, Millis, Sum},
 };
 

@@ -12,7 +12,8 @@ use leaseway_core::{
     },
     pool::PoolReport,
     resource::{
-        HolderReport, Overridden, OverriddenGroup, SupplyReport, budget::BudgetReport, report::explain::Explanation,
+        HolderReport, Overridden, OverriddenGroup, SupplyReport, budget::report::BudgetReport,
+        report::explain::Explanation,
     },
     types::{Amount, HolderKind, Millis},
 };

@@ -7,7 +7,7 @@ use std::{
 
 use axum::http::StatusCode;
 use leaseway_core::{
-    resource::budget::{BudgetForecast, BudgetReport},
+    resource::budget::report::{BudgetForecast, BudgetReport},
     types::{Glob, escaped},
 };
 use maud::{Markup, html};
