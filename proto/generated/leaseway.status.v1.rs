@@ -330,6 +330,9 @@ pub struct Budget {
     /// When nothing will be left at that rate, in Unix seconds, if that is before the end.
     #[prost(int64, optional, tag = "9")]
     pub runs_out: ::core::option::Option<i64>,
+    /// The part of the amount that the period before has left over.
+    #[prost(double, tag = "10")]
+    pub carried: f64,
 }
 /// The capacity that an operator has set for one resource, in place of the template's.
 #[derive(Clone, PartialEq, ::prost::Message)]

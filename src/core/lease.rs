@@ -102,7 +102,7 @@ use crate::{
             Asked, Holder, HolderMode, Ledger, NOT_WATCHED,
             packed::{Echo, PackedLedger},
         },
-        promises::Inherited,
+        promises::{Inherited, StoredPeriod},
         proposer::{PromiseReport, Proposal, Proposer, RoundState, begin_epoch},
     },
     planted::{self, Fault},
@@ -408,7 +408,7 @@ impl LeaseBook {
     /// Returns the changes to propose to the quorum now, and the number of the change that the answers since the last
     /// call must wait for. Call it after every round and every tick. Without promises, the proposal is always empty.
     ///
-    /// `lease` is the current lease length. `capacity` is absent if holders do not share it. `wants` computes the wants
+    /// `lease` is the current lease length. `capacity` is absent if holders do not share it. `period` is that of a budget. `wants` computes the wants
     /// of all holders.
     ///
     /// The caller must propose the returned changes: peers must apply them before all later changes of this
@@ -418,7 +418,7 @@ impl LeaseBook {
         now: Millis,
         lease: Millis,
         capacity: Option<Amount>,
-        is_budget: bool,
+        period: Option<StoredPeriod>,
         wants: impl FnOnce(&LeaseBook) -> Claims,
     ) -> Proposal {
         let Some(mut proposer) = self.proposer.take() else { return Proposal::default() };
@@ -429,11 +429,11 @@ impl LeaseBook {
             wants: sums.wants,
             capacity,
             lease,
-            is_budget,
+            period,
             next: self.tokens.next(),
             lapsed: self.ledger.lapsed(),
             // All leases of a budget end with its period.
-            parts: if is_budget { Vec::new() } else { self.inherited_parts(now) },
+            parts: if period.is_some() { Vec::new() } else { self.inherited_parts(now) },
             now,
         };
         let proposal = proposer.take(round, || wants(self));

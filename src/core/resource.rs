@@ -149,6 +149,7 @@ impl Resource {
         resource.renew_pool(seed);
         resource.renew_budget();
         if let Some(inherited) = inherited {
+            resource.inherit_period(inherited.period);
             let change = resource.book.inherit(inherited);
             resource.apply_change(change);
             resource.end_parts(since);
@@ -180,6 +181,8 @@ impl Resource {
     pub fn configure(&mut self, settings: impl Into<Arc<Settings>>) {
         let mut settings = settings.into();
         if !self.has_parent() {
+            let carry_over = if settings.is_budget() { settings.budget.carry_over } else { Amount::ZERO };
+            self.capacity_inputs.carried = self.capacity_inputs.carried.min(carry_over);
             self.capacity_inputs.template = settings.capacity;
         }
         let capacity =
@@ -492,7 +495,7 @@ impl Resource {
         let wants = |book: &LeaseBook| summarized_claims(allocation, pool, book.ledger().sums().wants);
         // A stored length must not end the total of a budget before its period does.
         let lease = if self.budget.is_some() { NEVER } else { self.settings.lease };
-        self.book.take_changes(now, lease, capacity, self.budget.is_some(), wants)
+        self.book.take_changes(now, lease, capacity, self.stored_period(), wants)
     }
 
     /// Takes all effects since the last call. Call it after every step, before any answer is sent. `may_visit`: whether

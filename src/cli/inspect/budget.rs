@@ -199,9 +199,13 @@ fn in_words(resource: &Resource, budget: &Budget) -> String {
     } else {
         ""
     };
+    let carried = match budget.carried {
+        0.0 => String::new(),
+        carried => format!("\n  of it carried over from the period before: {}", readable(carried)),
+    };
     let pace = budget.pace.map_or_else(String::new, |pace| format!("\npace       {}/s", readable(pace)));
     format!(
-        "budget     {}\namount     {}\nperiod     {period}\nspent      {}\n  of it by holders that are gone, or lost: {}\nreserved   {} by {} live {}\nleft       {}{pace}{forecast}{unknown}",
+        "budget     {}\namount     {}{carried}\nperiod     {period}\nspent      {}\n  of it by holders that are gone, or lost: {}\nreserved   {} by {} live {}\nleft       {}{pace}{forecast}{unknown}",
         escaped(&resource.resource_id),
         readable(amount),
         of(budget.spent),
@@ -215,7 +219,7 @@ fn in_words(resource: &Resource, budget: &Budget) -> String {
 
 fn as_json(resource: &Resource, budget: &Budget) -> Value {
     json!({
-        "resource": resource.resource_id, "amount": resource.capacity, "period_start": budget.period_start,
+        "resource": resource.resource_id, "amount": resource.capacity, "carried": budget.carried, "period_start": budget.period_start,
         "period_end": budget.period_end, "spent": budget.spent, "gone": budget.gone, "reserved": budget.reserved,
         "left": budget.left, "pace": budget.pace, "forecast": budget.forecast,
         "runs_out": budget.runs_out, "holders": resource.holders,

@@ -57,6 +57,18 @@ pub struct Changes {
     pub wants: Option<Claims>,
     /// The parts of the total that end before the horizon, in the order of their ends. They replace the earlier parts.
     pub parts: Vec<Part>,
+    /// BUDGET: the period of the total.
+    pub period: Option<StoredPeriod>,
+}
+
+/// The period of a budget, as the quorum stores it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct StoredPeriod {
+    /// Its start, in Unix seconds.
+    pub start: i64,
+    /// The part of its amount that the period before has left over.
+    pub carried: Amount,
 }
 
 impl Changes {
@@ -82,6 +94,8 @@ pub struct Inherited {
     pub high_water_mark: Option<Token>,
     /// The parts of the total that end sooner, in the order of their ends, including those that are over.
     pub parts: Vec<Part>,
+    /// BUDGET: the period of the total.
+    pub period: Option<StoredPeriod>,
     /// The clock of the cluster in this term.
     pub clock: ClusterClock,
 }
@@ -128,6 +142,7 @@ struct Rare {
     /// The maximum lease length before the newest changes, and the moment until which those leases may be in use.
     lease_before: (Millis, ClusterTime),
     parts: Vec<Part>,
+    period: Option<StoredPeriod>,
     /// The wants in several slices.
     wants: Claims,
 }
@@ -188,6 +203,7 @@ impl Promises {
         }
         self.until = self.until.max(changes.horizon.unwrap_or_default());
         rare.parts.clone_from(&changes.parts);
+        rare.period = changes.period;
         self.rare = (rare != Rare::default()).then(|| Box::new(rare));
     }
 
@@ -200,6 +216,10 @@ impl Promises {
         self.rare.as_ref().map_or(&[], |rare| &rare.parts)
     }
 
+    fn period(&self) -> Option<StoredPeriod> {
+        self.rare.as_ref().and_then(|rare| rare.period)
+    }
+
     /// The initial state of a new incarnation, if earlier ones have granted nothing since `since`. The last lease ends
     /// with the horizon, or when the longest lease granted before `since` ends, if that is sooner. `now` and `since`
     /// are on the clock of this master.
@@ -210,7 +230,7 @@ impl Promises {
         };
         let (total, wants, high_water_mark, parts) =
             (self.total, self.wants(), self.high_water_mark, self.parts().to_vec());
-        Inherited { total, wants, newest, until, high_water_mark, parts, clock }
+        Inherited { total, wants, newest, until, high_water_mark, parts, period: self.period(), clock }
     }
 
     /// The moment until which some of the total may be in use, if nothing was granted since `since`; `None` if it is
@@ -254,8 +274,8 @@ impl Promises {
         // A mark of an earlier epoch cannot be expressed in changes of this one.
         let high_water_mark = self.high_water_mark.filter(|high_water_mark| *high_water_mark >= Token::first(epoch));
         let (total, horizon, wants) = (self.total, Some(self.until), Some(self.wants()));
-        let parts = self.parts().to_vec();
-        Changes { epoch, number, total, horizon, lease, high_water_mark, wants, parts }
+        let (parts, period) = (self.parts().to_vec(), self.period());
+        Changes { epoch, number, total, horizon, lease, high_water_mark, wants, parts, period }
     }
 
     pub fn restore(record: &Changes) -> Promises {

@@ -23,7 +23,7 @@ mod stored_parts;
 use std::collections::VecDeque;
 
 use crate::{
-    lease::promises::{Changes, Inherited, Part, total_at},
+    lease::promises::{Changes, Inherited, Part, StoredPeriod, total_at},
     planted::{self, Fault},
     types::{Amount, Claims, ClusterClock, ClusterTime, Epoch, Millis, Sum, Token},
 };
@@ -150,8 +150,8 @@ pub(super) struct RoundState {
     /// Absent if holders share no capacity.
     pub(super) capacity: Option<Amount>,
     pub(super) lease: Millis,
-    /// Whether it is a budget: its horizon is that of the period, and its total never falls before.
-    pub(super) is_budget: bool,
+    /// Present in a budget, whose horizon is that of the period, and whose total never falls before.
+    pub(super) period: Option<StoredPeriod>,
     /// The token of the next lease.
     pub(super) next: Token,
     /// The newest lease that has ended.
@@ -180,7 +180,7 @@ impl RoundState {
     /// that the next master can grant the rest to new holders immediately. `changed`: the recent change of the held
     /// amount, if known.
     fn total(&self, changed: Option<f64>) -> Amount {
-        if let Some(capacity) = self.capacity.filter(|_| self.is_budget) {
+        if let Some(capacity) = self.capacity.filter(|_| self.period.is_some()) {
             // What lies between the total and the held amount is spent for the next master.
             let total = Amount::clamped(self.held.get() + capacity.get() * BUDGET_STEP);
             return total.min(capacity).max(self.held.ceil());
@@ -311,9 +311,10 @@ impl Proposer {
             });
             let horizon = moves_on.then(|| self.clock.end(bound.until, now));
             let (total, lease, high_water_mark) = (bound.total, Some(bound.lease), Some(bound.high_water_mark));
-            let parts = bound.parts.clone();
+            let (parts, period) = (bound.parts.clone(), round.period);
             self.under_way.push_back((self.taken, bound));
-            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, high_water_mark, wants, parts }
+            let (epoch, number) = (self.epoch, self.taken);
+            Changes { epoch, number, total, horizon, lease, high_water_mark, wants, parts, period }
         });
         let newest = self.newest();
         self.covered_up_to = round.covered_up_to(total_at(newest.total, &newest.parts, moment));
@@ -329,7 +330,7 @@ impl Proposer {
             let is_quiet = !self.has_changed(round) && self.held_range.is_some();
             self.doublings = if is_quiet { (self.doublings + 1).min(MAX_DOUBLINGS) } else { 0 };
             self.horizon_proposed = now;
-            let until = match round.is_budget {
+            let until = match round.period.is_some() {
                 true => latest_end,
                 false => latest_end.plus(self.lead(lease)).plus(self.step(lease)),
             };
@@ -363,7 +364,7 @@ impl Proposer {
     fn needs_horizon(&self, bound: &Bound, round: &RoundState, latest_end: Millis) -> bool {
         let (lease, now) = (round.lease, round.now);
         let is_over = now.since(self.horizon_proposed) >= Millis(lease.0 / 2);
-        let lead = if round.is_budget { Millis(0) } else { self.lead(lease) };
+        let lead = if round.period.is_some() { Millis(0) } else { self.lead(lease) };
         bound.needs_horizon(latest_end, lead, round) || latest_end > now && is_over && self.has_changed(round)
     }
 
@@ -394,7 +395,7 @@ impl Proposer {
     /// The number that must be stored before leases may be sent: no pending change after it withdraws their cover.
     fn awaited(&self, round: &RoundState, end: Millis, moment: ClusterTime) -> Option<u64> {
         let covers = |bound: &Bound| bound.covers(round, end, moment);
-        if round.is_budget && planted::is(Fault::BudgetBoundFollows) {
+        if round.period.is_some() && planted::is(Fault::BudgetBoundFollows) {
             return None;
         }
         if planted::is(Fault::LoweringCountsLate) && covers(&self.stored) {

@@ -281,7 +281,7 @@ const POOL_PARAMETERS: [Parameter<PoolSettings>; 20] = [
 ];
 
 /// The parameters of BUDGET.
-const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 5] = [
+const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 6] = [
     Parameter {
         name: "period",
         expected: PeriodLength::EXPECTED,
@@ -306,6 +306,13 @@ const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 5] = [
         "`true` (spread evenly over the period and divided fairly) or `false` (first come, first served)",
         pace,
         parsed,
+        text
+    ),
+    parameter!(
+        "carry_over",
+        "the most that is carried over from one period to the next, from 0 (nothing) to 1e15",
+        carry_over,
+        amount,
         text
     ),
     Parameter {

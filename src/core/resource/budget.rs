@@ -36,6 +36,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
+    lease::promises::StoredPeriod,
     planted::{self, Fault},
     policy::period::Span,
     resource::{Answer, Ask, BudgetLease, Lease, NodeInstance, Release, Resource, Spent},
@@ -69,6 +70,10 @@ pub(super) struct Budget {
     /// that clock did.
     start: i128,
     horizon: Millis,
+    /// The amount of the current period, with what was carried over and adjusted.
+    amount: Amount,
+    /// The period of the inherited total, until the first period begins.
+    inherited: Option<StoredPeriod>,
     /// Whether the settings have changed, so that the period may be another.
     is_outdated: bool,
     /// The smallest useful slices of holders, by slot.

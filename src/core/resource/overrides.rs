@@ -18,7 +18,7 @@ use crate::{
 pub struct Overridden {
     pub by: Arc<Override>,
     pub capacity: Amount,
-    /// The capacity without the override: that of the template or of the parent's lease.
+    /// The capacity without the override: that of the template, with what was carried over, or of the parent's lease.
     pub template: Amount,
 }
 
@@ -119,6 +119,6 @@ impl Resource {
 
     pub fn overridden(&self) -> Option<Overridden> {
         let by = Arc::clone(self.capacity_inputs.overridden.as_ref()?);
-        Some(Overridden { by, capacity: self.available(), template: self.capacity_inputs.template })
+        Some(Overridden { by, capacity: self.available(), template: self.capacity_inputs.usual() })
     }
 }

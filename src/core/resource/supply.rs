@@ -339,18 +339,25 @@ pub enum LoadError {
 pub(super) struct CapacityInputs {
     /// The template's capacity; below a parent, the capacity of its lease.
     pub(super) template: Amount,
+    /// BUDGET: what is added to it in this period, because it was left over in the one before.
+    pub(super) carried: Amount,
     pub(super) overridden: Option<Arc<Override>>,
     report: Option<LoadReport>,
 }
 
 impl CapacityInputs {
     pub(super) fn new(template: Amount) -> CapacityInputs {
-        CapacityInputs { template, overridden: None, report: None }
+        CapacityInputs { template, carried: Amount::ZERO, overridden: None, report: None }
     }
 
-    /// The template's capacity, or the override in its place.
+    /// The capacity without overrides and load reports.
+    pub(super) fn usual(&self) -> Amount {
+        if self.carried == Amount::ZERO { self.template } else { self.template.saturating_add(self.carried) }
+    }
+
+    /// The usual capacity, or the override in its place.
     pub(super) fn base(&self) -> Amount {
-        self.overridden.as_ref().map_or(self.template, |overridden| overridden.instead_of(self.template))
+        self.overridden.as_ref().map_or(self.usual(), |overridden| overridden.instead_of(self.usual()))
     }
 
     /// The capacity after the override and the load report.
@@ -368,7 +375,7 @@ impl CapacityInputs {
     fn bounds(&self, settings: &Settings) -> (Amount, Amount) {
         let base = self.base();
         // A report cannot raise what an override has lowered.
-        let most = if base < self.template { base } else { Amount::MAX };
+        let most = if base < self.usual() { base } else { Amount::MAX };
         let (floor, ceiling) = settings.load_bounds;
         (floor.unwrap_or(base).min(most), ceiling.unwrap_or(base).min(most))
     }

@@ -192,6 +192,7 @@ impl World {
         let mut settings = settings(300.0, period);
         settings.budget.slice_share = [0.05, 0.3, 1.0][seed as usize % 3];
         settings.budget.pace = seed % 4 == 1 && period != PeriodLength::Unending;
+        settings.budget.carry_over = Amount::clamped([0.0, 0.0, 80.0][seed as usize / 4 % 3]);
         let peers = Peers::new();
         let mut world = World {
             rng: Rng::new(seed),
@@ -389,6 +390,7 @@ impl World {
         let of_settings = options(self.settings.clone());
         self.resource =
             Resource::new(ResourceOptions { epoch, since, learning_until: since, inherited, ..of_settings });
+        self.resource.enter_period(self.at_master());
         self.held_back.clear();
     }
 
@@ -397,12 +399,27 @@ impl World {
         for spender in self.spenders.iter().chain(&self.dead) {
             *believed.entry(spender.period).or_default() += spender.believes(self.now);
         }
+        let most = self.allowed();
         for (period, amount) in self.books.iter().chain(&believed) {
-            let most = self.settings.capacity.get();
+            let most = most.get(period).copied().unwrap_or(self.settings.capacity.get());
             assert!(*amount <= most, "{amount} of {most} in the period from {period}, at {:?}", self.now);
         }
         let held = self.resource.sums().held;
-        assert!(held <= Sum::from(self.settings.capacity), "held {held:?}");
+        assert!(held <= Sum::from(self.resource.settings().capacity), "held {held:?}");
+    }
+
+    /// The amount of each period: that of the settings, and what the period before has left over.
+    fn allowed(&self) -> BTreeMap<i64, f64> {
+        let (amount, carry_over) = (self.settings.capacity.get(), self.settings.budget.carry_over.get());
+        let (mut allowed, mut left) = (BTreeMap::new(), 0.0);
+        let until = EPOCH + (self.now.0 / 1000) as i64 + 100;
+        let first = self.books.keys().copied().find(|period| *period > 0);
+        for period in (first.unwrap_or(until)..until).step_by(100) {
+            let carried = f64::min(left, carry_over);
+            allowed.insert(period, amount + carried);
+            left = amount + carried - self.books.get(&period).copied().unwrap_or(0.0);
+        }
+        allowed
     }
 }
 

@@ -134,6 +134,7 @@ mod tests {
             high_water_mark: None,
             wants: None,
             parts: Vec::new(),
+            period: None,
         };
         let mut promises = Promises::default();
         promises.apply(&changes, ClusterTime(0)).expect("in order");

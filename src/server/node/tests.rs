@@ -153,6 +153,7 @@ fn a_new_master_counts_earlier_leases_from_the_end_of_earlier_terms() {
                 high_water_mark: None,
                 wants: None,
                 parts: Vec::new(),
+                period: None,
             };
             let promised = Command::Promises { resource: "r".into(), changes };
             raft.propose(&lease, vec![promised]).await.expect("it is stored");

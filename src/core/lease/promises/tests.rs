@@ -20,6 +20,7 @@ fn changes(epoch: u64, number: u64, total: f64, horizon: Option<u64>) -> Changes
         high_water_mark: None,
         wants: Some(wants),
         parts,
+        period: None,
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::policy::period::{PeriodLength, Periods};
+use crate::{
+    policy::period::{PeriodLength, Periods},
+    types::Amount,
+};
 
 /// A budget: an amount that may be spent in each period. The amount is the capacity of the resource.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,6 +15,8 @@ pub struct BudgetSettings {
     pub slice_share: f64,
     /// Whether the amount is spread evenly over the period and divided fairly, instead of first come, first served.
     pub pace: bool,
+    /// The most of what a period leaves over that is added to the amount of the next.
+    pub carry_over: Amount,
     /// An event reports when so many percent of the amount are spent.
     pub thresholds: Thresholds,
 }
@@ -26,6 +31,7 @@ impl Default for BudgetSettings {
             periods: Periods::default(),
             slice_share: BudgetSettings::DEFAULT_SLICE_SHARE,
             pace: false,
+            carry_over: Amount::ZERO,
             thresholds: Thresholds::default(),
         }
     }

@@ -75,6 +75,7 @@ impl Settings {
             ("timezone", budget.periods.timezone.to_string()),
             ("slice_share", readable(budget.slice_share)),
             ("pace", budget.pace.to_string()),
+            ("carry_over", readable(budget.carry_over.get())),
             ("thresholds", budget.thresholds.to_string()),
         ];
         let of_budget = of_budget.into_iter().filter(|_| *kind == AlgorithmKind::Budget);

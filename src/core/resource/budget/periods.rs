@@ -5,17 +5,24 @@
 //! in the last second of a period and in the first seconds of the next ([`CLOCK_ALLOWANCE`]), so that a new master whose
 //! clock is a little behind cannot reopen the period before.
 //!
-//! The quorum stores a total, as for all leases. Its horizon lies a quarter of a period after the period's end. So a new
-//! master can tell a total of this period from one of the period before: the latter's horizon has passed when half of
-//! this period has. Whatever it inherits of this period stays consumed until holders claim it.
+//! The quorum stores a total, as for all leases, and the period that it belongs to. Whatever a new master inherits of
+//! this period stays consumed until holders claim it. What it inherits of an earlier one is over.
 //!
+//! # Carry-over
+//! At a root, what a period leaves over is added to the amount of the next, up to [`BudgetSettings::carry_over`]. It is
+//! the amount of the period, less all that was held at its end. The quorum stores it with the first lease of the next
+//! period. A master that begins before that computes it from the total of the last period, whose horizon therefore lies
+//! a period after its end. A total is at least what was held, so this master carries over the same or a little less.
+//!
+//! [`BudgetSettings::carry_over`]: crate::policy::settings::BudgetSettings::carry_over
 //! [`Periods`]: crate::policy::period::Periods
 
 use crate::{
+    lease::promises::StoredPeriod,
     planted::{self, Fault},
     policy::period::Span,
     resource::{Resource, budget::NEVER},
-    types::{Millis, Now},
+    types::{Amount, Millis, Now, Sum},
 };
 
 /// In seconds: the wall clocks of peers differ by less than this. A new period gives its first lease this much later.
@@ -24,9 +31,16 @@ const CLOCK_ALLOWANCE: i64 = 2;
 impl Resource {
     /// Begins the period of this moment, if another one was in force.
     pub fn enter_period(&mut self, now: Now) {
-        let Some(budget) = self.budget.as_deref().filter(|_| !self.has_parent()) else { return };
+        if self.has_parent() {
+            return;
+        }
+        let Some(budget) = &mut self.budget else { return };
         if !budget.is_current(now.unix) {
-            self.begin_period(self.settings.budget.periods.at(now.unix), now);
+            let span = self.settings.budget.periods.at(now.unix);
+            self.begin_period(span, now);
+        } else if budget.period.is_some_and(|span| now.unix < span.end - 1) {
+            // An override that ends with the period may end a moment before.
+            budget.amount = self.settings.capacity;
         }
     }
 
@@ -44,25 +58,56 @@ impl Resource {
         let before = budget.period.replace(span);
         let start = i128::from(now.at.0) - i128::from(now.unix.saturating_sub(span.start)) * 1000;
         let length = i128::from(span.seconds()) * 1000;
-        let horizon = (start + length + length / 4).clamp(0, i128::from(NEVER.0));
+        let grace = if self.settings.budget.carry_over > Amount::ZERO { length } else { length / 4 };
+        let horizon = (start + length + grace).clamp(0, i128::from(NEVER.0));
         budget.horizon = u64::try_from(horizon).map_or(NEVER, Millis);
         (budget.start, budget.is_outdated, budget.pace) = (start, false, None);
-        match before {
-            Some(before) if before.start == span.start => {}
-            Some(_) => {
+        let (amount, inherited) = (budget.amount, budget.inherited.take());
+        match (before, inherited) {
+            (Some(before), _) if before.start == span.start => {}
+            (Some(before), _) => {
                 budget.reported = Default::default();
+                let is_over = !before.is_unending() && before.end <= span.start;
+                self.carry_over(if is_over { amount } else { Amount::ZERO });
                 self.drop_records();
             }
-            None => {
-                let until = self.book.inherited_until();
-                let is_earlier = until.is_some_and(|until| i128::from(until.0) < start + length / 2);
-                if is_earlier && !span.is_unending() && self.book.keeps_promises() {
-                    self.drop_records();
-                } else {
-                    self.book.inherit_until(NEVER);
-                }
+            (None, Some(stored)) if stored.start < span.start => {
+                self.carry_over(self.capacity_inputs.template.saturating_add(stored.carried));
+                self.drop_records();
+            }
+            (None, stored) => {
+                let same = stored.filter(|stored| stored.start == span.start);
+                self.set_carried(same.map_or(Amount::ZERO, |stored| stored.carried));
+                self.book.inherit_until(NEVER);
             }
         }
+    }
+
+    /// Adds what the last period has left of `amount` to the amount of this one.
+    fn carry_over(&mut self, amount: Amount) {
+        self.set_carried((Sum::from(amount) - self.sums().held).max(Sum::ZERO).floor());
+    }
+
+    fn set_carried(&mut self, carried: Amount) {
+        if !self.has_parent() {
+            self.capacity_inputs.carried = carried.min(self.settings.budget.carry_over);
+            self.update_capacity();
+        }
+    }
+
+    /// Takes over the period of the inherited total.
+    pub(in crate::resource) fn inherit_period(&mut self, stored: Option<StoredPeriod>) {
+        if let Some(budget) = &mut self.budget {
+            budget.inherited = stored;
+        }
+    }
+
+    /// The period for the quorum to store, if this is a budget.
+    pub(in crate::resource) fn stored_period(&self) -> Option<StoredPeriod> {
+        let budget = self.budget.as_ref()?;
+        let start = budget.period.map(|span| span.start).or(budget.inherited.map(|stored| stored.start));
+        // No period is later than an unknown one, so no master drops what it inherits of it.
+        Some(StoredPeriod { start: start.unwrap_or(i64::MAX), carried: self.capacity_inputs.carried })
     }
 
     /// Returns claims from before the first supply of a parent to the inherited leases, and drops their records. They

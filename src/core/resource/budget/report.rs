@@ -10,6 +10,8 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetReport {
     pub period: Span,
+    /// The part of the amount that the period before has left over.
+    pub carried: Amount,
     /// Spent as far as it was reported, by live holders and by those that are gone. The latter counts slices that were
     /// lost.
     pub spent: Amount,
@@ -53,7 +55,8 @@ impl Resource {
         let left = (Sum::from(self.settings.capacity) - held).floor();
         let pace = self.budget.as_ref()?.pace.filter(|_| self.settings.is_paced()).map(|pace| pace.rate);
         let forecast = self.forecast(spent.get(), now);
-        Some(BudgetReport { period, spent: spent.ceil(), gone, reserved, left, pace, forecast })
+        let carried = self.capacity_inputs.carried;
+        Some(BudgetReport { period, carried, spent: spent.ceil(), gone, reserved, left, pace, forecast })
     }
 
     fn forecast(&self, spent: f64, now: Millis) -> Option<BudgetForecast> {

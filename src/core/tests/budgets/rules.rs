@@ -1,9 +1,12 @@
 //! One test per rule of budgets.
 
+use std::sync::Arc;
+
 use super::{Spender, settings};
 use crate::{
     lease::{holder::Has, promises::Inherited},
     policy::{
+        overrides::{Load, Override, OverrideTarget, OverrideValue, ResourceOverrides},
         period::{PeriodLength, Span},
         settings::{AlgorithmKind, Settings},
     },
@@ -11,7 +14,10 @@ use crate::{
         Answer, Ask, Lease, NodeInstance, Request, Resource, ResourceOptions, RoundScratch,
         supply::{Source, Supply},
     },
-    tests::harness::{ask, now_at, one, options},
+    tests::{
+        harness::{ask, now_at, one, options},
+        peers::{Peers, next_epoch},
+    },
     types::{Amount, HolderKind, Millis, Now, Sum, Token},
 };
 
@@ -336,4 +342,96 @@ fn what_a_node_spent_counts_until_the_period_ends() {
     assert_eq!((next.capacity.get(), desk.held()), (16.0, 16.0));
     ask_as(&mut desk, Some(first), 1.0);
     assert_eq!(desk.held(), 16.0, "a report under an older lease frees nothing");
+}
+
+/// A budget of 1000 per 100 s that carries over up to 300.
+fn carrying() -> Settings {
+    let mut settings = settings(1000.0, PeriodLength::Seconds(100));
+    settings.budget.carry_over = Amount::clamped(300.0);
+    settings
+}
+
+/// Makes `a` spend so much of a new period.
+fn spend(desk: &mut Desk, amount: f64) {
+    let mut a = Spender { need: amount, ..spender("a", desk.now.0, amount) };
+    desk.serve(&mut a);
+    a.spend(amount, desk.now);
+    a.wants = 0.0;
+    desk.serve(&mut a);
+}
+
+/// The amount of the period at a moment, and the part that was carried over.
+fn amounts(desk: &mut Desk, now: Millis) -> (f64, f64) {
+    desk.now = now;
+    desk.resource.enter_period(desk.at());
+    desk.resource.tick(now);
+    let report = desk.resource.budget_report(now).expect("a budget");
+    (desk.resource.settings().capacity.get(), report.carried.get())
+}
+
+#[test]
+fn what_is_left_is_carried_over_up_to_the_maximum() {
+    let mut desk = Desk { resource: Resource::new(options(carrying())), now: Millis(10_000) };
+    spend(&mut desk, 400.0);
+    assert_eq!(amounts(&mut desk, Millis(110_000)), (1300.0, 300.0), "600 were left");
+    spend(&mut desk, 1250.0);
+    assert_eq!(amounts(&mut desk, Millis(210_000)), (1050.0, 50.0));
+    let mut lowered = carrying();
+    lowered.budget.carry_over = Amount::clamped(20.0);
+    desk.resource.configure(lowered);
+    assert_eq!(amounts(&mut desk, Millis(220_000)), (1020.0, 20.0));
+    desk.resource.configure(settings(1000.0, PeriodLength::Seconds(100)));
+    assert_eq!(amounts(&mut desk, Millis(230_000)), (1000.0, 0.0));
+}
+
+#[test]
+fn an_adjusted_amount_carries_over_what_is_left_of_it() {
+    let mut desk = Desk { resource: Resource::new(options(carrying())), now: Millis(10_000) };
+    spend(&mut desk, 400.0);
+    let adjust = |desk: &mut Desk, to: Option<f64>| {
+        let load = to.map(|amount| Load::Capacity(Amount::clamped(amount)));
+        let capacity = load.map(|load| {
+            let target = OverrideTarget { pattern: "*".into(), group: None };
+            let value = OverrideValue::Capacity { load, above: true };
+            Arc::new(Override { target, value, ends: Millis(100_000), by: "ada".into(), why: "a test".into() })
+        });
+        desk.resource.set_overrides(desk.now, ResourceOverrides { capacity, ..ResourceOverrides::default() });
+    };
+    adjust(&mut desk, Some(450.0));
+    assert_eq!(amounts(&mut desk, Millis(98_000)), (450.0, 0.0));
+    // The override ends a moment before the period.
+    desk.now = Millis(99_500);
+    adjust(&mut desk, None);
+    assert_eq!(amounts(&mut desk, Millis(99_600)).0, 1000.0);
+    assert_eq!(amounts(&mut desk, Millis(110_000)), (1050.0, 50.0));
+}
+
+#[test]
+fn a_new_master_knows_what_was_carried_over() {
+    let mut peers = Peers::new();
+    let mut desk = Desk { resource: Resource::new(elected(&mut peers, Millis(10_000))), now: Millis(10_000) };
+    spend(&mut desk, 800.0);
+    store(&mut desk, &mut peers);
+    // It was spent in the period before, and a total is somewhat larger than what is held.
+    desk.resource = Resource::new(elected(&mut peers, Millis(140_000)));
+    let (amount, carried) = amounts(&mut desk, Millis(140_000));
+    assert!((199.0..=200.0).contains(&carried) && amount == 1000.0 + carried, "{carried} of 200 left");
+    spend(&mut desk, 1100.0);
+    store(&mut desk, &mut peers);
+    desk.resource = Resource::new(elected(&mut peers, Millis(160_000)));
+    assert_eq!(amounts(&mut desk, Millis(160_000)), (amount, carried), "stored with the first lease");
+    assert!(desk.held() >= 1100.0, "all of this period is still counted");
+}
+
+fn store(desk: &mut Desk, peers: &mut Peers) {
+    if let Some(changes) = desk.resource.take_changes(desk.now).changes {
+        peers.append(changes, &desk.resource, desk.now).expect("a valid change");
+    }
+    desk.resource.acknowledge(peers.store(usize::MAX).expect("a number"));
+}
+
+fn elected(peers: &mut Peers, now: Millis) -> ResourceOptions {
+    let inherited = peers.elect(0, 2, now).expect("an election");
+    let (epoch, since) = (next_epoch(inherited.newest), now);
+    ResourceOptions { epoch, since, learning_until: since, inherited: Some(inherited), ..options(carrying()) }
 }

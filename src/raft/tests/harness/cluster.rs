@@ -349,6 +349,7 @@ pub(crate) fn promised(resource: &str, epoch: u64, number: u64, total: f64, hori
         high_water_mark: None,
         wants: None,
         parts: Vec::new(),
+        period: None,
     };
     Command::Promises { resource: resource.into(), changes }
 }

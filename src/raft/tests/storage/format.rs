@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::{
-    lease::promises::{Changes, Part, Promises},
+    lease::promises::{Changes, Part, Promises, StoredPeriod},
     policy::{
         groups::GroupChange,
         overrides::{Load, OverrideTarget, OverrideValue},
@@ -94,8 +94,12 @@ fn totals() -> Vec<Command> {
             before: Token::first(Epoch(7 << 22)),
             amount: Amount::clamped(12.5),
         }],
+        period: None,
     };
-    vec![Command::Promises { resource: "redis".into(), changes }, Command::Clock(ClusterTime(2_000))]
+    let period = Some(StoredPeriod { start: 1_700_000_000, carried: Amount::clamped(2.5) });
+    let of_budget = Changes { number: 2, period, ..changes.clone() };
+    let promises = |changes| Command::Promises { resource: "redis".into(), changes };
+    vec![promises(changes), promises(of_budget), Command::Clock(ClusterTime(2_000))]
 }
 
 fn overrides() -> Vec<Command> {
@@ -239,9 +243,12 @@ fn stored_bytes_are_read() {
     assert_eq!(state.assignments("pool").count(), 1, "the client's assignment was removed");
     assert_eq!(state.load("other"), Some(Load::Factor(0.5)));
     assert_eq!(state.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
-    let [Command::Promises { changes, .. }, _] = &totals()[..] else { panic!("one change") };
     let mut promises = Promises::default();
-    promises.apply(changes, ClusterTime(0)).expect("in order");
+    for command in totals() {
+        if let Command::Promises { changes, .. } = command {
+            promises.apply(&changes, ClusterTime(0)).expect("in order");
+        }
+    }
     assert_eq!(state.promises("redis"), Some(&promises));
     assert_eq!((state.clock(), state.last_end()), (ClusterTime(2_000), ClusterTime(90_000)));
     let in_force = |command: &Command| match command {

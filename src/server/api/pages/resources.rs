@@ -8,7 +8,7 @@ use std::{
 use axum::http::StatusCode;
 use leaseway_core::{
     resource::budget::report::{BudgetForecast, BudgetReport},
-    types::{Glob, escaped},
+    types::{Amount, Glob, escaped},
 };
 use maud::{Markup, html};
 
@@ -484,6 +484,9 @@ fn spending(budget: &BudgetReport, amount: f64) -> Markup {
             "Budget: " (text::units(budget.spent.get())) " of " (text::units(amount)) " are spent ("
             (part(budget.spent.get())) "), " (text::units(budget.reserved.get())) " reserved for live holders, "
             (text::units(budget.left.get())) " left."
+            @if budget.carried > Amount::ZERO {
+                " The amount includes " (text::units(budget.carried.get())) " from the period before."
+            }
             @if !budget.period.is_unending() { " The period ends at " (text::moment(unix(budget.period.end))) "." }
             @if let Some(pace) = budget.pace { " The pace allows " (text::units(pace)) " per second." }
             @match budget.forecast {

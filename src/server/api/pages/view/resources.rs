@@ -319,6 +319,7 @@ impl ResourceDetail {
             "left": budget.left.get(),
             "pace": budget.pace,
             "forecast": budget.forecast.map(|forecast| forecast.spent),
+            "carried": budget.carried.get(),
             "runs_out": budget.forecast.and_then(|forecast| forecast.runs_out),
         })));
         value["limit"] =
