@@ -120,6 +120,8 @@ pub enum Fault {
     SlicesOutlastPeriods,
     /// An answer of a budget leaves before the total that covers it is stored.
     BudgetBoundFollows,
+    /// What was spent in a period is carried over with what is left.
+    CarriesWhatWasSpent,
     /// All incarnations of a holder of a budget share one record.
     SharesIncarnations,
     /// A client takes a lease for renewed although the answer on its stream leaves it out, so that it may have none.
@@ -136,7 +138,7 @@ pub enum Fault {
 
 /// Each fault with its name on the command line and the rule that it leaves out. Rules with a number are those of
 /// src/core/lease/protocol.md, which [`crate::lease`] summarizes.
-const FAULTS: [(Fault, &str, &str); 62] = [
+const FAULTS: [(Fault, &str, &str); 63] = [
     (Fault::KeepsWhatIsHeld, "keeps-what-is-held", "3"),
     (Fault::LearningConfirms, "learning-confirms", "8"),
     (Fault::HasReplaces, "has-replaces", "1"),
@@ -193,6 +195,7 @@ const FAULTS: [(Fault, &str, &str); 62] = [
     (Fault::ExpiryFrees, "expiry-frees", "what a silent holder of a budget had is spent"),
     (Fault::SlicesOutlastPeriods, "slices-outlast-periods", "a slice ends with its period"),
     (Fault::BudgetBoundFollows, "budget-bound-follows", "E1, of a budget"),
+    (Fault::CarriesWhatWasSpent, "carries-what-was-spent", "a budget carries over what is left"),
     (Fault::SharesIncarnations, "shares-incarnations", "a report belongs to one incarnation"),
     (Fault::RenewsWhatItLacks, "renews-what-it-lacks", "what an answer leaves out is not renewed"),
     (Fault::AppliesDeltaTwice, "applies-delta-twice", "no message of a stream is applied twice"),

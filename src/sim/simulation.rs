@@ -226,7 +226,7 @@ impl<'p> Simulation<'p> {
             quiet: false,
             events: 0,
             settling: None,
-            budget: plan.is_budget().then(|| BudgetAccounting::new(plan.settings.budget.periods.clone())),
+            budget: plan.is_budget().then(|| BudgetAccounting::new(&plan.settings.budget)),
             steady_state: None,
             waits: Vec::new(),
             compared: (0.0, 0),

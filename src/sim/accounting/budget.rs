@@ -3,20 +3,22 @@
 use std::collections::BTreeMap;
 
 use leaseway_core::{
-    policy::period::Periods,
+    policy::{period::Periods, settings::BudgetSettings},
     resource::invariant::Violation,
     types::{Amount, Sum},
 };
 
 pub(crate) struct BudgetAccounting {
     periods: Periods,
+    carry_over: Amount,
     /// The largest amount that was in force in each period, and what was spent.
     spent: BTreeMap<i64, (Amount, Sum)>,
 }
 
 impl BudgetAccounting {
-    pub(crate) fn new(periods: Periods) -> BudgetAccounting {
-        BudgetAccounting { periods, spent: BTreeMap::new() }
+    pub(crate) fn new(settings: &BudgetSettings) -> BudgetAccounting {
+        let (periods, carry_over) = (settings.periods.clone(), settings.carry_over);
+        BudgetAccounting { periods, carry_over, spent: BTreeMap::new() }
     }
 
     /// The mean fraction of the amount that was spent, over all periods.
@@ -42,8 +44,10 @@ impl BudgetAccounting {
         capacity: Amount,
     ) -> Result<(), Violation> {
         let start = self.periods.at(unix).start;
+        let before = self.spent.range(..start).next_back();
+        let left = before.map_or(Amount::ZERO, |(_, (most, spent))| (Sum::from(*most) - *spent).floor());
         let (most, spent) = self.spent.entry(start).or_default();
-        *most = (*most).max(capacity);
+        *most = (*most).max(capacity.saturating_add(left.min(self.carry_over)));
         if amount == Amount::ZERO {
             return Ok(());
         }

@@ -115,7 +115,9 @@ mod tests {
             Fault::ExpiryFrees,
             Fault::SlicesOutlastPeriods,
             Fault::BudgetBoundFollows,
+            Fault::CarriesWhatWasSpent,
             Fault::SharesIncarnations,
+            Fault::CarriesWhatWasSpent,
         ] {
             let found = search.find(fault, 0..10, &|| true);
             assert!(found.is_some(), "{} is not found", fault.name());

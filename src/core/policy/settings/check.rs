@@ -40,6 +40,8 @@ pub enum SettingsError {
         "`pace` is true, but `period` is `none`: an amount that is spent once has no end to be spread to; set a `period`"
     )]
     PaceWithoutEnd,
+    #[error("`carry_over` with `period: none`: an amount that is spent once has no next period; remove one of them")]
+    CarryOverWithoutEnd,
     #[error(transparent)]
     Clients(#[from] ClientRuleError),
     #[error(transparent)]
@@ -109,6 +111,7 @@ impl Settings {
                 Err(SettingsError::LeaseOverPeriod { lease: self.lease, period })
             }
             None if self.budget.pace => Err(SettingsError::PaceWithoutEnd),
+            None if self.budget.carry_over > Amount::ZERO => Err(SettingsError::CarryOverWithoutEnd),
             _ => Ok(()),
         }
     }

@@ -34,13 +34,12 @@ impl Resource {
         if self.has_parent() {
             return;
         }
-        let Some(budget) = &mut self.budget else { return };
+        let Some(budget) = &self.budget else { return };
         if !budget.is_current(now.unix) {
-            let span = self.settings.budget.periods.at(now.unix);
-            self.begin_period(span, now);
+            self.begin_period(self.settings.budget.periods.at(now.unix), now);
         } else if budget.period.is_some_and(|span| now.unix < span.end - 1) {
-            // An override that ends with the period may end a moment before.
-            budget.amount = self.settings.capacity;
+            // An override that ends with the period may end a moment before, and does not count then.
+            self.note_amount();
         }
     }
 
@@ -81,11 +80,20 @@ impl Resource {
                 self.book.inherit_until(NEVER);
             }
         }
+        self.note_amount();
+    }
+
+    /// Notes the amount of the current period, from which the next one computes what is left.
+    fn note_amount(&mut self) {
+        if let Some(budget) = &mut self.budget {
+            budget.amount = self.settings.capacity;
+        }
     }
 
     /// Adds what the last period has left of `amount` to the amount of this one.
     fn carry_over(&mut self, amount: Amount) {
-        self.set_carried((Sum::from(amount) - self.sums().held).max(Sum::ZERO).floor());
+        let held = if planted::is(Fault::CarriesWhatWasSpent) { Sum::ZERO } else { self.sums().held };
+        self.set_carried((Sum::from(amount) - held).max(Sum::ZERO).floor());
     }
 
     fn set_carried(&mut self, carried: Amount) {

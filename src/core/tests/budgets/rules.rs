@@ -8,7 +8,7 @@ use crate::{
     policy::{
         overrides::{Load, Override, OverrideTarget, OverrideValue, ResourceOverrides},
         period::{PeriodLength, Span},
-        settings::{AlgorithmKind, Settings},
+        settings::{AlgorithmKind, Settings, SettingsError},
     },
     resource::{
         Answer, Ask, Lease, NodeInstance, Request, Resource, ResourceOptions, RoundScratch,
@@ -382,6 +382,9 @@ fn what_is_left_is_carried_over_up_to_the_maximum() {
     assert_eq!(amounts(&mut desk, Millis(220_000)), (1020.0, 20.0));
     desk.resource.configure(settings(1000.0, PeriodLength::Seconds(100)));
     assert_eq!(amounts(&mut desk, Millis(230_000)), (1000.0, 0.0));
+    let mut unending = carrying();
+    unending.budget.periods.length = PeriodLength::Unending;
+    assert_eq!(unending.check(), Err(SettingsError::CarryOverWithoutEnd));
 }
 
 #[test]
