@@ -136,6 +136,11 @@ impl<T> ResourceEngine<T> {
         self.is_pool
     }
 
+    /// Whether it may have notes for the next master.
+    pub fn keeps_notes(&self) -> bool {
+        self.is_pool || self.resource.settings().is_budget()
+    }
+
     /// Runs a round over a batch, and leaves it empty. Answers without new promises are sent immediately, the others
     /// after their commit.
     pub fn run_round(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
@@ -230,6 +235,9 @@ impl<T> ResourceEngine<T> {
     pub fn notes_stored(&mut self, number: u64) {
         if let Some(note_writer) = &mut self.note_writer {
             note_writer.stored(number);
+            if note_writer.is_stored() {
+                self.resource.usage_stored();
+            }
         }
     }
 
@@ -307,7 +315,7 @@ impl<T> ResourceEngine<T> {
 
     /// Prepares to step down: reports the costs of clients, and writes the notes that the quorum does not have yet.
     pub fn part(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
-        if !moment.may_decide || !self.is_pool {
+        if !moment.may_decide || !(self.is_pool || self.resource.has_notes(moment.now.at, true)) {
             return;
         }
         self.resource.part(moment.now.at);

@@ -44,7 +44,7 @@ use crate::{
     types::{Amount, Claims, Epoch, HolderKind, Millis, PrincipalShare, SlotDelta, Sum},
 };
 
-pub use messages::{Answer, Ask, BudgetLease, Counters, Lease, NodeInstance, Release, Request, Spent, Supplied};
+pub use messages::{Answer, Ask, BudgetLease, Counters, Lease, NodeInstance, Notes, Release, Request, Spent, Supplied};
 pub use overrides::{Overridden, OverriddenGroup};
 pub use packed::{PackedContext, PackedResource, Renewal, Renewed};
 pub use report::{HolderReport, ResourceReport};

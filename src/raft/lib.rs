@@ -150,4 +150,5 @@ pub use state::{
     backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, PlaceError},
     limits::{Limit, Limits},
     machine::Clock,
+    usage::Usage,
 };

@@ -9,6 +9,7 @@ pub(crate) mod cow_map;
 pub mod fuzzing;
 pub(crate) mod limits;
 pub(crate) mod machine;
+pub(crate) mod usage;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,13 +20,14 @@ use leaseway_core::{
     lease::promises::{Changes, Promises},
     policy::overrides::{Load, OverrideTarget},
     pool::{Assigned, PoolMemory, PoolNotes},
+    resource::budget::usage::UsageRow,
     types::{ClusterTime, Epoch, HolderKind, Millis},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     log::command::{Command, Configuration, Declaration, KeptOverride, LimitChanges, Listening, ProposeError},
-    state::{cow_map::CowMap, limits::Limits},
+    state::{cow_map::CowMap, limits::Limits, usage::Usage},
 };
 
 /// The number of configurations that are kept, including the one in force.
@@ -58,6 +60,7 @@ pub struct State {
     overrides: Vec<Overriding>,
     limits: Limits,
     declarations: Arc<Declarations>,
+    usage: Usage,
     pools: CowMap<Arc<str>, PoolMemory>,
     /// The number of entries of all pools.
     pool_entries: usize,
@@ -125,6 +128,11 @@ impl State {
     /// The templates that gateways have declared.
     pub fn declarations(&self) -> &Arc<Declarations> {
         &self.declarations
+    }
+
+    /// What holders of budgets have spent.
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     pub fn pool(&self, resource: &str) -> Option<&PoolMemory> {
@@ -200,6 +208,7 @@ impl State {
                 | Command::ForgetPool { .. }
                 | Command::Limits(_)
                 | Command::Declare { .. }
+                | Command::Usage { .. }
                 | Command::Clock(_) => continue,
             };
             let newest =
@@ -232,6 +241,7 @@ impl State {
             Command::Load { resource, load: None } => drop(self.loads.remove(resource)),
             Command::Override { target, set } => apply_override(&mut self.overrides, target, set.as_deref()),
             Command::Limits(changes) => self.limits.apply(changes),
+            Command::Usage { resource, rows } => self.usage.apply(resource, rows),
             Command::Declare { name, declaration } => self.declare(name, declaration.as_ref()),
             Command::Listen(listening) => self.listen(*listening),
             Command::Pool { resource, notes } => self.apply_notes(resource, notes, now),
@@ -316,6 +326,7 @@ impl State {
             overrides: self.overrides.iter().cloned().map(|(target, set)| (target, Some(set))).collect(),
             limits: self.limits.record(),
             declarations: Declarations::clone(&self.declarations).into_iter().collect(),
+            usage: self.usage.record(),
         }
     }
 
@@ -345,6 +356,7 @@ impl State {
             state.loads.insert(resource, load);
         }
         stored.limits.iter().for_each(|changes| state.limits.apply(changes));
+        stored.usage.iter().for_each(|(resource, rows)| state.usage.apply(resource, rows));
         state
     }
 }
@@ -367,6 +379,7 @@ pub(crate) struct StoredState {
     overrides: Vec<(OverrideTarget, Option<KeptOverride>)>,
     pub(crate) limits: Vec<LimitChanges>,
     pub(crate) declarations: Vec<(Arc<str>, Declaration)>,
+    pub(crate) usage: Vec<(Arc<str>, Vec<UsageRow>)>,
 }
 
 /// Appends an override, or removes it, and drops an earlier one of the same target. Setting an override also drops

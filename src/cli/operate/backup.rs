@@ -155,7 +155,8 @@ fn in_words(backup: &Backup) -> String {
     let (limits, overrides) = (several(counts.limits, "limit"), several(counts.overrides, "override"));
     let declarations = several(counts.declarations, "declaration");
     let (assignments, pools) = (several(counts.assignments, "assignment"), several(counts.pools, "record"));
-    format!("{configuration}, {limits}, {declarations}, {overrides}, {assignments}, {pools} of pools")
+    let usage = several(counts.usage, "row");
+    format!("{configuration}, {limits}, {declarations}, {overrides}, {assignments}, {pools} of pools, {usage} of usage")
 }
 
 fn as_json(backup: &Backup) -> Value {
@@ -164,7 +165,7 @@ fn as_json(backup: &Backup) -> Value {
         "cluster_id": header.cluster, "name": header.peer, "made_at_unix": header.at_unix, "program": header.program,
         "version": backup.configuration().map(|configuration| configuration.version),
         "limits": counts.limits, "declarations": counts.declarations, "overrides": counts.overrides,
-        "assignments": counts.assignments, "loads": counts.loads, "pool_records": counts.pools,
+        "assignments": counts.assignments, "loads": counts.loads, "pool_records": counts.pools, "usage_rows": counts.usage,
         "listen_ms": header.believed_ms,
     })
 }

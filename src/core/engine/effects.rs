@@ -4,7 +4,7 @@ use crate::{
     lease::promises::Changes,
     policy::overrides::Load,
     pool::{Assigned, PoolEvent, PoolNotes},
-    resource::{Answer, LoadError, Request, RoundScratch, budget::thresholds::BudgetEvent, watch_list::Hint},
+    resource::{Answer, LoadError, Notes, Request, RoundScratch, budget::thresholds::BudgetEvent, watch_list::Hint},
     types::{HolderKind, Millis, Now},
 };
 
@@ -81,9 +81,9 @@ pub struct Effects<T> {
     /// Propose these to the quorum after all earlier changes. Then call [`committed`](super::ResourceEngine::committed)
     /// with their number, or [`commit_lost`](super::ResourceEngine::commit_lost).
     pub changes: Option<Changes>,
-    /// Notes of the pool for the quorum, and their number. No answer waits for them. Then call
+    /// Notes for the quorum, and their number. No answer waits for them. Then call
     /// [`notes_stored`](super::ResourceEngine::notes_stored) or [`notes_lost`](super::ResourceEngine::notes_lost).
-    pub notes: Option<(u64, PoolNotes)>,
+    pub notes: Option<(u64, Notes)>,
     pub replies: Vec<(T, Result<Answer, LostMastership>)>,
     /// Hints for watched holders. [Unwatch](super::ResourceEngine::unwatch) a holder that cannot be reached.
     pub hints: Vec<Hint>,
@@ -91,7 +91,7 @@ pub struct Effects<T> {
     pub budget_events: Vec<BudgetEvent>,
     /// The uplink should report this resource to the parent now and [`summarize`](super::ResourceEngine::summarize) it.
     pub asks_parent: bool,
-    /// The pool has notes to write and requests a turn with one of its next ticks.
+    /// It has notes to write and requests a turn with one of its next ticks.
     pub wants_note_turn: bool,
     /// [Wake](super::ResourceEngine::wake) the engine at this time, in addition to earlier requests.
     pub wake_at: Option<Millis>,

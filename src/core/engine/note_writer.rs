@@ -1,10 +1,13 @@
-//! Writes the notes of a pool, which must survive its master.
+//! Writes the notes of a pool or of a budget, which should survive its master.
 //!
-//! No answer waits for notes; only retirement does. On a tick, a pool with notes to write requests a turn. In its turn
-//! it writes up to a maximum. The caller grants turns, and so limits the amount that all pools of a node write
+//! No answer waits for notes; only retirement does. On a tick, a resource with notes to write requests a turn. In its turn
+//! it writes up to a maximum. The caller grants turns, and so limits the amount that all resources of a node write
 //! together. Notes that may have been lost are written again.
 
-use crate::{pool::PoolNotes, resource::Resource, types::Millis};
+use crate::{
+    resource::{Notes, Resource},
+    types::Millis,
+};
 
 /// The maximum number of entries and bytes per turn.
 const MAX_ENTRIES: usize = 64;
@@ -59,7 +62,7 @@ impl NoteWriter {
         resource.has_notes(now, scope != NoteScope::Due)
     }
 
-    pub(super) fn take(&mut self, resource: &mut Resource, now: Millis, scope: NoteScope) -> Option<(u64, PoolNotes)> {
+    pub(super) fn take(&mut self, resource: &mut Resource, now: Millis, scope: NoteScope) -> Option<(u64, Notes)> {
         let (entries, bytes) =
             if scope == NoteScope::Last { (MAX_LAST_ENTRIES, MAX_LAST_BYTES) } else { (MAX_ENTRIES, MAX_BYTES) };
         let notes = resource.take_notes(now, entries, bytes, scope != NoteScope::Due)?;

@@ -22,7 +22,8 @@ pub enum PeriodLength {
 }
 
 /// The seconds of one period, in Unix time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Span {
     pub start: i64,
     /// The start of the next period.

@@ -44,11 +44,13 @@ use crate::{
 };
 use pace::{Credit, Pace};
 use thresholds::BudgetEvent;
+use usage::Usage;
 
 mod pace;
 mod periods;
 pub mod report;
 pub mod thresholds;
+pub mod usage;
 
 /// The end of leases that count until a period ends. Periods end by their own rule, so this is never reached.
 pub(crate) const NEVER: Millis = Millis(1 << 52);
@@ -85,6 +87,7 @@ pub(super) struct Budget {
     /// How many thresholds were reported in this period, of which amount.
     reported: (usize, Amount),
     events: Vec<BudgetEvent>,
+    usage: Usage,
     /// When silent clients are looked for next, and the slot to start from.
     next_search: (Millis, usize),
 }
@@ -134,6 +137,7 @@ impl Resource {
         if let Some(budget) = &mut self.budget {
             budget.needs.remove(&slot);
             budget.credits.remove(&slot);
+            budget.usage.forget(slot);
         }
     }
 
@@ -167,6 +171,7 @@ impl Resource {
             ask.has = ask.has.or(ask.had);
         }
         if period.start != spent.period {
+            self.note_late_usage(ask.kind, &ask.id, spent, now.at);
             (ask.has, ask.outstanding, spent.amount) = (None, None, Amount::ZERO);
         }
         ask.id = spender_id(ask.kind, &ask.id, spent.incarnation, ask.instance);
@@ -226,6 +231,7 @@ impl Resource {
         if self.book.ledger().holder(slot).kind == HolderKind::Client {
             self.book.raise_spent(slot, spent.amount, now, NEVER);
         }
+        self.note_usage(slot, now);
     }
 
     /// The newest allowance of a holder.
@@ -276,6 +282,7 @@ impl Resource {
         if planted::is(Fault::ReturnCountsTwice) {
             consumed = consumed.saturating_sub(held.saturating_sub(consumed));
         }
+        self.finish_usage(slot, Some(spent.amount.min(held)), Amount::ZERO, now);
         self.drop_record(slot);
         self.consume(consumed.min(held));
     }
@@ -300,7 +307,9 @@ impl Resource {
             }
         }
         for slot in silent {
-            let held = self.book.ledger().holder(slot).leases.held(now);
+            let leases = &self.book.ledger().holder(slot).leases;
+            let (held, lost) = (leases.held(now), leases.held(now).saturating_sub(leases.reported()));
+            self.finish_usage(slot, None, lost, now);
             self.drop_record(slot);
             self.counters.expired += 1;
             if !planted::is(Fault::ExpiryFrees) {
@@ -323,7 +332,12 @@ impl Resource {
 }
 
 /// The id of the record of a holder. An incarnation of a child node is its instance.
-fn spender_id(kind: HolderKind, id: &Arc<str>, incarnation: u64, instance: Option<NodeInstance>) -> Arc<str> {
+pub(super) fn spender_id(
+    kind: HolderKind,
+    id: &Arc<str>,
+    incarnation: u64,
+    instance: Option<NodeInstance>,
+) -> Arc<str> {
     match (kind, instance) {
         (HolderKind::Client, _) if planted::is(Fault::SharesIncarnations) => record_id(id, 0),
         (HolderKind::Client, _) => record_id(id, incarnation),

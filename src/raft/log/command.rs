@@ -6,6 +6,7 @@ use leaseway_core::{
     lease::promises::{Changes, Refused},
     policy::overrides::{Load, OverrideTarget, OverrideValue},
     pool::{Assigned, PoolNotes},
+    resource::budget::usage::UsageRow,
     types::{Amount, ClusterTime, Epoch, HolderKind, Millis},
 };
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,11 @@ pub enum Command {
         name: Arc<str>,
         /// `None` removes them.
         declaration: Option<Declaration>,
+    },
+    /// Adds or replaces what holders of a budget have spent.
+    Usage {
+        resource: Arc<str>,
+        rows: Vec<UsageRow>,
     },
 }
 

@@ -103,6 +103,8 @@ pub struct BackupCounts {
     pub declarations: usize,
     /// Records of balances and costs of pools.
     pub pools: usize,
+    /// What holders of budgets have spent, by holder and period.
+    pub usage: usize,
 }
 
 impl Backup {
@@ -117,6 +119,7 @@ impl Backup {
         let declarations = all.declarations.into_iter();
         records
             .extend(declarations.map(|(name, declaration)| Command::Declare { name, declaration: Some(declaration) }));
+        records.extend(all.usage.into_iter().map(|(resource, rows)| Command::Usage { resource, rows }));
         let assignments = all.assignments.into_iter();
         records.extend(assignments.map(|(resource, kind, holder, assigned)| Command::Assignment {
             resource,
@@ -231,6 +234,7 @@ impl Backup {
                 Command::Limits(changes) => counts.limits += changes.limits.len(),
                 Command::Declare { .. } => counts.declarations += 1,
                 Command::Pool { .. } => counts.pools += 1,
+                Command::Usage { rows, .. } => counts.usage += rows.len(),
                 _ => {}
             }
         }
@@ -281,10 +285,17 @@ impl BackupHeader {
 }
 
 fn is_restorable(record: &Command) -> bool {
-    use Command::{Assignment, Configuration, Declare, Limits, Load, Override, Pool};
+    use Command::{Assignment, Configuration, Declare, Limits, Load, Override, Pool, Usage};
     matches!(
         record,
-        Configuration(_) | Assignment { .. } | Load { .. } | Override { .. } | Limits(_) | Declare { .. } | Pool { .. }
+        Configuration(_)
+            | Assignment { .. }
+            | Load { .. }
+            | Override { .. }
+            | Limits(_)
+            | Declare { .. }
+            | Pool { .. }
+            | Usage { .. }
     )
 }
 

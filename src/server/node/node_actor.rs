@@ -356,10 +356,10 @@ impl Handler<HandOver> for NodeActor {
     }
 }
 
-/// Asks all pools to write their last notes. Returns when these are stored or lost.
+/// Asks all pools and budgets to write their last notes. Returns when these are stored or lost.
 async fn part(directory: &Directory) {
-    let pools: Vec<ResourceHandle> = directory.parts().flatten().filter(ResourceHandle::is_pool).collect();
-    for some in pools.chunks(PART_AT_ONCE) {
+    let writers: Vec<ResourceHandle> = directory.parts().flatten().filter(ResourceHandle::keeps_notes).collect();
+    for some in writers.chunks(PART_AT_ONCE) {
         // A resource with too many pending messages is skipped; it has written notes with the last tick.
         let parting = some.iter().filter_map(|handle| handle.ask(resource_actor::Part).ok());
         for under_way in join_all(parting).await.into_iter().flatten().flatten() {

@@ -34,7 +34,7 @@ use leaseway_core::{
     policy::settings::{FreeKey, Settings},
     pool::PoolReport,
     resource::{
-        Counters, HolderReport, Renewal, Renewed, Request, Resource, ResourceReport,
+        Counters, HolderReport, Notes, Renewal, Renewed, Request, Resource, ResourceReport,
         supply::{DemandSummary, Supply},
     },
     types::{HolderKind, Millis, escaped, readable},
@@ -75,8 +75,8 @@ pub(super) struct ResourceActor {
     charges: Charges,
     /// Absent if promises are not kept.
     promises: Option<Arc<CommitProgress>>,
-    /// Absent if it has never been a pool with notes.
-    notes: Option<Box<Notes>>,
+    /// Absent if it has never had notes.
+    notes: Option<Box<PendingNotes>>,
     /// The revision of the configuration that it follows.
     revision: u32,
     /// When its last round ended: the lowest 32 bits of the clock in milliseconds.
@@ -99,8 +99,8 @@ pub(super) struct PackedActor {
     watchers_seen: u64,
 }
 
-/// The notes of a pool on their way to the peers.
-struct Notes {
+/// Notes on their way to the peers.
+struct PendingNotes {
     permit: NotePermit,
     progress: Arc<CommitProgress>,
     /// The number of the newest proposal.
@@ -216,14 +216,14 @@ impl<T: 'static, F: FnOnce(&mut Resource, Millis) -> T> Handler<Operate<F>> for 
     }
 }
 
-/// The server is about to stop: a pool proposes its last notes.
+/// The server is about to stop: a pool or budget proposes its last notes.
 pub(super) struct Part;
 
 impl Message for Part {
     type Result = Option<NotesUnderWay>;
 }
 
-/// Notes of a pool that may not be committed yet.
+/// Notes that may not be committed yet.
 pub(super) struct NotesUnderWay {
     progress: Arc<CommitProgress>,
     newest: u64,
@@ -245,7 +245,7 @@ impl Handler<Part> for ResourceActor {
         self.update_notes();
         self.engine.part(resource.moment(), &mut scratch.effects);
         self.carry_out(&resource, scratch);
-        let notes = self.notes.as_ref().filter(|_| self.engine.is_pool());
+        let notes = self.notes.as_ref();
         let under_way = notes.map(|notes| (Arc::clone(&notes.progress), notes.newest));
         MessageResult(under_way.map(|(progress, newest)| NotesUnderWay { progress, newest }))
     }
@@ -554,7 +554,10 @@ impl ResourceActor {
             let to = self.notes(resource);
             to.newest = number;
             to.permit.consume();
-            let command = Command::Pool { resource: id(), notes: Box::new(notes) };
+            let command = match notes {
+                Notes::Pool(notes) => Command::Pool { resource: id(), notes: Box::new(notes) },
+                Notes::Usage(rows) => Command::Usage { resource: id(), rows },
+            };
             to.progress.propose(number, command, raft, master_lease);
         }
         if let (Some(Ended::Retired), true) = (effects.ended, self.promises.is_some()) {
@@ -563,11 +566,11 @@ impl ResourceActor {
         }
     }
 
-    fn notes(&mut self, resource: &Incarnation) -> &mut Notes {
+    fn notes(&mut self, resource: &Incarnation) -> &mut PendingNotes {
         let limiter = &resource.context.note_rate_limiter;
         self.notes.get_or_insert_with(|| {
             let permit = NotePermit::new(limiter.clone());
-            Box::new(Notes { permit, progress: Arc::default(), newest: 0 })
+            Box::new(PendingNotes { permit, progress: Arc::default(), newest: 0 })
         })
     }
 }

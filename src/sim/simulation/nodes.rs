@@ -8,7 +8,7 @@ use leaseway_core::{
     policy::settings::{AlgorithmKind, Settings},
     pool::Assigned,
     resource::{
-        Answer, PackedContext, Request, ResourceOptions,
+        Answer, Notes, PackedContext, Request, ResourceOptions,
         invariant::{self, Violation},
         supply::Source,
     },
@@ -264,7 +264,9 @@ impl Simulation<'_> {
             self.queue.put(now.plus(self.plan.scenario.commit.0), stored);
         }
         if let Some((number, notes)) = effects.notes.take() {
-            node.pool.get_or_insert_default().apply(&notes, now, MAX_NOTES);
+            if let Notes::Pool(notes) = notes {
+                node.pool.get_or_insert_default().apply(&notes, now, MAX_NOTES);
+            }
             master.engine.notes_stored(number);
         }
         if let Some(at) = effects.wake_at.take()

@@ -53,6 +53,9 @@ impl Resource {
 
     /// Begins a period without records, or goes on with the current one.
     pub(in crate::resource) fn begin_period(&mut self, span: Span, now: Now) {
+        if self.budget.as_ref().is_some_and(|budget| budget.period.is_some_and(|before| before.start != span.start)) {
+            self.finish_period_usage(now.at);
+        }
         let Some(budget) = &mut self.budget else { return };
         let before = budget.period.replace(span);
         let start = i128::from(now.at.0) - i128::from(now.unix.saturating_sub(span.start)) * 1000;

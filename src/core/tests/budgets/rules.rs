@@ -11,11 +11,12 @@ use crate::{
         settings::{AlgorithmKind, Settings, SettingsError},
     },
     resource::{
-        Answer, Ask, Lease, NodeInstance, Request, Resource, ResourceOptions, RoundScratch,
+        Answer, Ask, Lease, NodeInstance, Notes, Request, Resource, ResourceOptions, RoundScratch,
+        budget::{holder_of_record, usage::UsageRow},
         supply::{Source, Supply},
     },
     tests::{
-        harness::{ask, now_at, one, options},
+        harness::{EPOCH, ask, now_at, one, options},
         peers::{Peers, next_epoch},
     },
     types::{Amount, HolderKind, Millis, Now, Sum, Token},
@@ -437,4 +438,63 @@ fn elected(peers: &mut Peers, now: Millis) -> ResourceOptions {
     let inherited = peers.elect(0, 2, now).expect("an election");
     let (epoch, since) = (next_epoch(inherited.newest), now);
     ResourceOptions { epoch, since, learning_until: since, inherited: Some(inherited), ..options(carrying()) }
+}
+
+/// The rows of usage that are due by now: record, period, spent, lost, and whether it is late.
+fn usage(desk: &mut Desk) -> Vec<(String, i64, f64, f64, bool)> {
+    if !desk.resource.has_notes(desk.now, false) {
+        return Vec::new();
+    }
+    let notes = desk.resource.take_notes(desk.now, 100, 10_000, false);
+    let Some(Notes::Usage(rows)) = notes else { panic!("no usage: {notes:?}") };
+    let row = |row: UsageRow| {
+        let period = (row.period.start - EPOCH) / 100;
+        (holder_of_record(&row.record).to_owned(), period, row.spent.get(), row.lost.get(), row.is_late)
+    };
+    rows.into_iter().map(row).collect()
+}
+
+#[test]
+fn usage_is_what_holders_report_and_what_they_lose() {
+    let mut peers = Peers::new();
+    let mut desk = Desk { resource: Resource::new(elected(&mut peers, Millis(10_000))), now: Millis(10_000) };
+    let (mut a, mut b) = (spender("a", 1, 20.0), spender("b", 2, 20.0));
+    for spent in [10.0, 5.0] {
+        desk.serve(&mut a);
+        desk.serve(&mut b);
+        a.spend(spent, desk.now);
+    }
+    b.spend(1.0, desk.now);
+    desk.serve(&mut a);
+    desk.serve(&mut b);
+    assert_eq!(usage(&mut desk), [], "a holder is not written after each request");
+    desk.now = Millis(40_000);
+    let row = |id: &str, period, spent, lost, is_late| (id.to_owned(), period, spent, lost, is_late);
+    let all = [row("a", 0, 15.0, 0.0, false), row("b", 0, 1.0, 0.0, false)];
+    assert_eq!(usage(&mut desk), all);
+    desk.now = Millis(60_000);
+    desk.serve(&mut a);
+    desk.now = Millis(75_000);
+    assert_eq!(usage(&mut desk), [], "nothing has changed");
+    desk.resource.note_anew();
+    assert_eq!(usage(&mut desk), all, "the rows were lost");
+    desk.resource.usage_stored();
+    // `b` was silent for three leases and has lost what it had in advance.
+    desk.resource.tick(desk.now);
+    let lost = b.allowance - 1.0;
+    desk.now = Millis(105_000);
+    desk.resource.enter_period(desk.at());
+    assert_eq!(usage(&mut desk), [row("b", 0, 1.0, lost, false)]);
+    // `a` has spent more, and reports it in the next period.
+    a.spent += 2.0;
+    desk.serve(&mut a);
+    a.spend(3.0, desk.now);
+    desk.resource.round(
+        desk.at(),
+        &mut vec![Request::Release(a.release())],
+        &mut Vec::new(),
+        &mut RoundScratch::default(),
+    );
+    desk.now = Millis(140_000);
+    assert_eq!(usage(&mut desk), [row("a", 0, 17.0, 0.0, true), row("a", 1, 3.0, 0.0, false)]);
 }

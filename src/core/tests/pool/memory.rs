@@ -1,7 +1,10 @@
 //! The stored state of a pool across failovers and idle times.
 
 use super::*;
-use crate::pool::{NotedBalance, PoolMemory, PoolNotes};
+use crate::{
+    pool::{NotedBalance, PoolMemory, PoolNotes},
+    resource::Notes,
+};
 
 /// A pool, and peers that store its notes every second.
 struct RememberedPool {
@@ -26,7 +29,7 @@ impl RememberedPool {
 
     fn say(&mut self, all: bool) {
         self.server.tick();
-        if let Some(notes) = self.server.resource.take_notes(self.server.now, ENTRIES, BYTES, all) {
+        if let Some(Notes::Pool(notes)) = self.server.resource.take_notes(self.server.now, ENTRIES, BYTES, all) {
             self.memory.apply(&notes, self.server.now, ROOM);
             self.said.push(notes);
         }

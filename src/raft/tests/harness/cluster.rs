@@ -13,7 +13,9 @@ use std::{
 
 use leaseway_core::{
     lease::promises::Changes,
+    policy::period::Span,
     pool::Assigned,
+    resource::budget::usage::UsageRow,
     types::{Amount, ClusterTime, Epoch, HolderKind, Millis},
 };
 use tempfile::TempDir;
@@ -352,6 +354,20 @@ pub(crate) fn promised(resource: &str, epoch: u64, number: u64, total: f64, hori
         period: None,
     };
     Command::Promises { resource: resource.into(), changes }
+}
+
+/// What a holder of a budget has spent.
+pub(crate) fn used(resource: &str, record: &str, spent: f64) -> Command {
+    let row = UsageRow {
+        period: Span { start: 1_700_000_000, end: 1_700_003_600 },
+        kind: HolderKind::Client,
+        record: record.into(),
+        group: Some("search".into()),
+        spent: Amount::clamped(spent),
+        lost: Amount::ZERO,
+        is_late: false,
+    };
+    Command::Usage { resource: resource.into(), rows: vec![row] }
 }
 
 /// Assigns a part of `r` to a client; zero removes the assignment.

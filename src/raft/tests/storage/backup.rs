@@ -18,7 +18,7 @@ use crate::{
         State,
         backup::{Backup, BackupError, BackupHeader, PlaceError},
     },
-    tests::harness::cluster::{Cluster, assigned, set_text, texts, until},
+    tests::harness::cluster::{Cluster, assigned, set_text, texts, until, used},
 };
 
 /// Every kind of command, with more notes of a pool than one record holds.
@@ -73,6 +73,7 @@ fn state() -> State {
         assigned("x", 2.0),
         node,
         Command::Pool { resource: "p".into(), notes: Box::new(notes) },
+        used("tokens", "a (1)", 40.0),
     ];
     state.apply(term, &all, Millis(0)).expect("nothing to refuse");
     state
@@ -103,8 +104,8 @@ fn a_backup_restores_the_state_except_promises_and_begins_a_learning_period() {
     let (before, after) = (state().record(Millis(0)), restored(&backup));
     let record = after.record(Millis(0));
     assert_eq!(
-        (&record.assignments, &record.loads, &record.pools, &record.limits, &record.declarations),
-        (&before.assignments, &before.loads, &before.pools, &before.limits, &before.declarations)
+        (&record.assignments, &record.loads, &record.pools, &record.limits, &record.declarations, &record.usage),
+        (&before.assignments, &before.loads, &before.pools, &before.limits, &before.declarations, &before.usage)
     );
     let overrides: Vec<_> =
         after.overrides().iter().map(|(target, one)| (&*target.pattern, one.until_unix_ms)).collect();

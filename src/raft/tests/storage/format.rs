@@ -25,7 +25,7 @@ use crate::{
         snapshots::StoredSnapshot,
     },
     state::{State, StoredState},
-    tests::harness::cluster::configuration,
+    tests::harness::cluster::{configuration, used},
 };
 
 fn log_id(index: u64) -> LogId {
@@ -145,8 +145,12 @@ fn declarations() -> Vec<Command> {
     vec![declare("rls/shop", other), declare("rls/shop", one.clone()), declare("gone", one), declare("gone", None)]
 }
 
+fn usage() -> Vec<Command> {
+    vec![used("tokens", "a (1)", 40.0), used("tokens", "a (1)", 50.0)]
+}
+
 fn all_commands() -> Vec<Command> {
-    [commands(), pools(), totals(), overrides(), limits(), declarations()].concat()
+    [commands(), pools(), totals(), overrides(), limits(), declarations(), usage()].concat()
 }
 
 fn membership() -> Membership<u64, Member> {

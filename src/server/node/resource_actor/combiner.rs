@@ -81,7 +81,7 @@ pub(crate) struct Incarnation {
     pub(super) holders: AtomicU32,
     /// Whether a holder waits for more capacity.
     waits: AtomicBool,
-    is_pool: AtomicBool,
+    keeps_notes: AtomicBool,
     /// Whether the limit of the resource may have changed since its last round.
     limit_changed: AtomicBool,
     /// The principal that the resource is charged to.
@@ -128,9 +128,9 @@ impl ResourceHandle {
         self.0.place.as_ref().map(ResourcePlace::another)
     }
 
-    /// Whether it is a pool.
-    pub(crate) fn is_pool(&self) -> bool {
-        self.0.is_pool.load(Ordering::Relaxed)
+    /// Whether it is a pool or a budget.
+    pub(crate) fn keeps_notes(&self) -> bool {
+        self.0.keeps_notes.load(Ordering::Relaxed)
     }
 
     /// Whether a holder waits for more capacity.
@@ -372,7 +372,7 @@ impl Incarnation {
             ended: AtomicU8::new(NOT_ENDED),
             holders: AtomicU32::new(0),
             waits: AtomicBool::new(false),
-            is_pool: AtomicBool::new(false),
+            keeps_notes: AtomicBool::new(false),
             limit_changed: AtomicBool::new(false),
             place,
         })
@@ -504,7 +504,7 @@ impl Incarnation {
                     return actor.report(scratch);
                 }
                 self.waits.store(actor.has_waiting(), Ordering::Relaxed);
-                self.is_pool.store(actor.engine.is_pool(), Ordering::Relaxed);
+                self.keeps_notes.store(actor.engine.keeps_notes(), Ordering::Relaxed);
                 let (state, wake_at) = actor.rest(scratch);
                 Schedule::wake_at(self, wake_at);
                 after = state;
