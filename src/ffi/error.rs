@@ -7,13 +7,13 @@ use std::{
 };
 
 use leaseway_client::{
-    BadToken, BuildError, NotReady, OpenError, Refusal, TlsError, Uncharged,
+    BadToken, BuildError, NotReady, OpenError, Refusal, SpendError, TlsError, Uncharged,
     limiter::{Closed, DebtExceeded, TryError},
 };
 
 /// Success.
 pub const LEASEWAY_OK: i32 = 0;
-/// No permit was taken: the caller would have to wait, or asked for more than can ever be available at one time.
+/// Nothing was taken: the caller would have to wait, or asked for more than can ever be available at one time.
 pub const LEASEWAY_NOT_NOW: i32 = 1;
 /// The timeout expired; nothing was taken.
 pub const LEASEWAY_TIMEOUT: i32 = 2;
@@ -116,6 +116,16 @@ impl From<TryError> for CallError {
     fn from(error: TryError) -> CallError {
         match error {
             TryError::Closed => CallError::closed(),
+            error => CallError { code: LEASEWAY_NOT_NOW, message: error.to_string() },
+        }
+    }
+}
+
+impl From<SpendError> for CallError {
+    fn from(error: SpendError) -> CallError {
+        match error {
+            SpendError::Closed(closed) => closed.into(),
+            SpendError::Invalid => CallError::invalid(error),
             error => CallError { code: LEASEWAY_NOT_NOW, message: error.to_string() },
         }
     }

@@ -27,6 +27,10 @@ typedef struct leaseway_reservation leaseway_reservation;
 typedef struct leaseway_gauge leaseway_gauge;
 // Permits of a gauge in use, until they are released.
 typedef struct leaseway_permit leaseway_permit;
+// An amount per period, which all clients together never overspend. Callers are served first come, first served.
+typedef struct leaseway_budget leaseway_budget;
+// An amount of a budget taken in advance, until it is settled.
+typedef struct leaseway_budget_reservation leaseway_budget_reservation;
 // Several limits whose permits are taken together, or not at all.
 typedef struct leaseway_limits leaseway_limits;
 // Permits of several limits, until they are released.
@@ -37,7 +41,7 @@ typedef struct leaseway_reservations leaseway_reservations;
 // Success.
 #define LEASEWAY_OK 0
 
-// No permit was taken: the caller would have to wait, or asked for more than can ever be available at one time.
+// Nothing was taken: the caller would have to wait, or asked for more than can ever be available at one time.
 #define LEASEWAY_NOT_NOW 1
 
 // The timeout expired; nothing was taken.
@@ -115,6 +119,24 @@ typedef struct {
   // Permits in use by this process.
   uint64_t in_use;
 } leaseway_gauge_state;
+
+// The state of a budget.
+typedef struct {
+  // The allowance: the most that this client may spend in the current period, including what it has spent.
+  double capacity;
+  // Where the allowance comes from: LEASEWAY_UNKNOWN, LEASEWAY_LEASE, LEASEWAY_FALLBACK.
+  int32_t basis;
+  // What may be spent now, without asking the server.
+  double left;
+  // What this client has spent in the current period, since the budget was opened.
+  double spent;
+  // What was charged and is not covered by an allowance yet.
+  double owed;
+  // The start of the current period in Unix seconds. 0 before the first lease, and for a budget that is spent once.
+  int64_t period_start;
+  // The end of the current period in Unix seconds; 0 if `period_start` is.
+  int64_t period_end;
+} leaseway_budget_state;
 
 // What an operation costs at one limit: n permits of a rate or of a gauge. The other pointer is NULL.
 typedef struct {
@@ -244,6 +266,54 @@ int32_t leaseway_gauge_look(const leaseway_gauge *gauge, leaseway_gauge_state *s
 // Frees the handle. The lease is released with the last handle and the last permit of the resource. NULL and handles
 // of another process are ignored.
 void leaseway_gauge_free(leaseway_gauge *gauge);
+
+// Opens a budget, a resource of kind BUDGET. On failure the budget is NULL.
+int32_t leaseway_budget_open(const leaseway_client *client,
+                             const char *resource,
+                             leaseway_budget **budget,
+                             leaseway_error *error);
+
+// Spends an amount if the allowance of this client covers it now; otherwise spends nothing, fails with
+// LEASEWAY_NOT_NOW, and asks for a larger allowance in the background. Amounts are numbers from 0 to 1e15.
+int32_t leaseway_budget_try_spend(const leaseway_budget *budget, double amount, leaseway_error *error);
+
+// Waits until the allowance covers an amount, and spends it. If the budget is spent, this waits for the next period.
+// After `timeout` seconds (INFINITY is allowed) it fails with LEASEWAY_TIMEOUT and spends nothing.
+int32_t leaseway_budget_spend(const leaseway_budget *budget, double amount, double timeout, leaseway_error *error);
+
+// Waits like leaseway_budget_spend, for work whose cost is known only at its end. On failure the reservation is NULL.
+int32_t leaseway_budget_reserve(const leaseway_budget *budget,
+                                double amount,
+                                double timeout,
+                                leaseway_budget_reservation **reservation,
+                                leaseway_error *error);
+
+// Reserves an amount if the allowance covers it now; otherwise fails with LEASEWAY_NOT_NOW and sets the reservation to
+// NULL.
+int32_t leaseway_budget_try_reserve(const leaseway_budget *budget,
+                                    double amount,
+                                    leaseway_budget_reservation **reservation,
+                                    leaseway_error *error);
+
+// Spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it before
+// any caller can spend, also those of a later period.
+int32_t leaseway_budget_charge(const leaseway_budget *budget, double amount, leaseway_error *error);
+
+// Reads the current state.
+int32_t leaseway_budget_look(const leaseway_budget *budget, leaseway_budget_state *state, leaseway_error *error);
+
+// Frees the handle. The lease is released with the last handle and the last reservation of the budget; what is owed
+// then is dropped. NULL and handles of another process are ignored.
+void leaseway_budget_free(leaseway_budget *budget);
+
+// Ends a reservation, because `used` was used. Takes back what is left of it, unless its period has ended, or charges
+// the excess. If `used` is not an amount, all of the reservation is spent. Frees the handle, also on failure.
+int32_t leaseway_budget_reservation_settle(leaseway_budget_reservation *reservation,
+                                           double used,
+                                           leaseway_error *error);
+
+// Frees a reservation without settling it: all of it is spent. NULL and handles of another process are ignored.
+void leaseway_budget_reservation_free(leaseway_budget_reservation *reservation);
 
 // Combines limits of a client. `costs` is an array of `count` elements. The handles in it may be freed afterwards. On
 // failure the limits are NULL.

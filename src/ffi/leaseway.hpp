@@ -29,7 +29,7 @@ class Error : public std::runtime_error {
     const int32_t code;
 };
 
-// No permit within the timeout. Nothing was taken.
+// The timeout expired. Nothing was taken.
 class Timeout : public Error {
   public:
     using Error::Error;
@@ -207,6 +207,71 @@ class Gauge {
     detail::Handle<leaseway_gauge, leaseway_gauge_free> handle;
 };
 
+// An amount of a budget, for work whose cost is known only at its end. If it is destroyed without being settled, all of
+// it is spent.
+class BudgetReservation {
+  public:
+    // Ends the reservation, because `used` was used: takes back what is left of it, or charges the excess. If `used` is
+    // not an amount, this throws, and all of the reservation is spent. Further calls do nothing.
+    void settle(double used) {
+        if (handle) detail::call(leaseway_budget_reservation_settle, handle.release(), used);
+    }
+
+  private:
+    friend class Budget;
+    explicit BudgetReservation(leaseway_budget_reservation* reservation) : handle(reservation) {}
+    detail::Handle<leaseway_budget_reservation, leaseway_budget_reservation_free> handle;
+};
+
+// An amount per period, which all clients together never overspend. Callers are served first come, first served.
+// Amounts are numbers from 0 to 1e15.
+class Budget {
+  public:
+    // Spends an amount if the allowance covers it now. Asks for more in the background if it does not.
+    bool try_spend(double amount) const { return detail::try_call(leaseway_budget_try_spend, handle.get(), amount); }
+
+    // Waits until the allowance covers an amount, and spends it. Throws Timeout, and has spent nothing then.
+    void spend(double amount, Seconds timeout = FOREVER) const {
+        detail::call(leaseway_budget_spend, handle.get(), amount, timeout.count());
+    }
+
+    // Waits as `spend` does, for work whose cost is known only at its end.
+    BudgetReservation reserve(double amount, Seconds timeout = FOREVER) const {
+        leaseway_budget_reservation* reservation = nullptr;
+        detail::call(leaseway_budget_reserve, handle.get(), amount, timeout.count(), &reservation);
+        return BudgetReservation(reservation);
+    }
+
+    // Reserves an amount if the allowance covers it now.
+    std::optional<BudgetReservation> try_reserve(double amount) const {
+        leaseway_budget_reservation* reservation = nullptr;
+        if (!detail::try_call(leaseway_budget_try_reserve, handle.get(), amount, &reservation)) return std::nullopt;
+        return BudgetReservation(reservation);
+    }
+
+    // Spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it
+    // before any caller can spend.
+    void charge(double amount) const { detail::call(leaseway_budget_charge, handle.get(), amount); }
+
+    // What was charged and is not covered by an allowance yet.
+    double owed() const { return state().owed; }
+
+    // What may be spent now, without asking the server.
+    double left() const { return state().left; }
+
+    // The current state: the allowance, what is left, spent and owed, and the period.
+    leaseway_budget_state state() const {
+        leaseway_budget_state state{};
+        detail::call(leaseway_budget_look, handle.get(), &state);
+        return state;
+    }
+
+  private:
+    friend class Client;
+    explicit Budget(leaseway_budget* budget) : handle(budget) {}
+    detail::Handle<leaseway_budget, leaseway_budget_free> handle;
+};
+
 // What an operation costs at one limit, for `Client::limits`. Made by `Rate::of` and `Gauge::of`.
 using Cost = leaseway_cost;
 
@@ -288,7 +353,7 @@ class Limits {
 };
 
 // Keeps leases alive in a thread of its own. When it is destroyed, its leases are released in the background once its
-// rates and gauges are destroyed, too; `close` waits for that.
+// rates, gauges and budgets are destroyed, too; `close` waits for that.
 class Client {
   public:
     // `servers` are HOST:PORT, separated by commas. An unreachable server is not an error: see `health`.
@@ -317,6 +382,13 @@ class Client {
         const auto pointers = detail::pointers(settings);
         detail::call(leaseway_gauge_open, handle.get(), resource.c_str(), pointers.data(), &gauge);
         return Gauge(gauge);
+    }
+
+    // Opens a budget: an amount per period.
+    Budget budget(const std::string& resource) const {
+        leaseway_budget* budget = nullptr;
+        detail::call(leaseway_budget_open, handle.get(), resource.c_str(), &budget);
+        return Budget(budget);
     }
 
     // Combines several limits: {tokens.of(900), requests.of(), connections.of()}.

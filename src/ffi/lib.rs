@@ -19,6 +19,7 @@
 //! NULL is checked. Pointers are dereferenced in [`handle`] and [`error::call`] only.
 #![expect(clippy::missing_safety_doc, reason = "the guarantees of callers are the same for all functions, see above")]
 
+pub mod budget;
 pub mod client;
 pub mod error;
 pub mod gauge;

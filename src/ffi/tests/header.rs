@@ -28,6 +28,10 @@ typedef struct leaseway_reservation leaseway_reservation;
 typedef struct leaseway_gauge leaseway_gauge;
 // Permits of a gauge in use, until they are released.
 typedef struct leaseway_permit leaseway_permit;
+// An amount per period, which all clients together never overspend. Callers are served first come, first served.
+typedef struct leaseway_budget leaseway_budget;
+// An amount of a budget taken in advance, until it is settled.
+typedef struct leaseway_budget_reservation leaseway_budget_reservation;
 // Several limits whose permits are taken together, or not at all.
 typedef struct leaseway_limits leaseway_limits;
 // Permits of several limits, until they are released.
@@ -56,11 +60,14 @@ fn the_header_matches_the_code() {
         ("Health", "health"),
         ("RateState", "rate_state"),
         ("GaugeState", "gauge_state"),
+        ("BudgetState", "budget_state"),
         ("ClientHandle", "client"),
         ("RateHandle", "rate"),
         ("ReservationHandle", "reservation"),
         ("GaugeHandle", "gauge"),
         ("PermitHandle", "permit"),
+        ("BudgetHandle", "budget"),
+        ("BudgetReservationHandle", "budget_reservation"),
         ("Cost", "cost"),
         ("LimitsRefusal", "refusal"),
         ("LimitsHandle", "limits"),
@@ -70,7 +77,8 @@ fn the_header_matches_the_code() {
     config.export.rename = names.map(|(rust, c)| (rust.to_owned(), format!("leaseway_{c}"))).into();
     config.export.exclude =
         names.map(|(rust, _)| rust.to_owned()).into_iter().filter(|name| name.ends_with("Handle")).collect();
-    let sources = ["error", "client", "rate", "gauge", "limits"].map(|module| folder.join(format!("{module}.rs")));
+    let sources =
+        ["error", "client", "rate", "gauge", "budget", "limits"].map(|module| folder.join(format!("{module}.rs")));
     let builder = sources.iter().fold(Builder::new().with_config(config), Builder::with_src);
     let mut written = Vec::new();
     builder.generate().expect("valid sources").write(&mut written);

@@ -1,10 +1,31 @@
-//! The C interface, from programs in C and Node.
+//! The C interface, from programs in C, C++ and Node.
 
 use std::{path::Path, process::Command};
 
-use crate::harness::{binary, foreign, server::Server};
+use crate::harness::{
+    binary,
+    config::{self, ConfigFile, Template},
+    foreign,
+    server::Server,
+};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Every resource has a capacity of 100, except for budgets of 300.
+fn server() -> Server {
+    let budget = |glob: &str, period: &str| {
+        format!(
+            "- identifier_glob: \"{glob}\"\n  capacity: 300\n  algorithm: {{kind: BUDGET, lease_length: 10, \
+             refresh_interval: 1, learning_mode_duration: 0, parameters: {{period: {period}}}}}\n"
+        )
+    };
+    let others = config::text(&[Template { lease: 60, refresh: 5, ..Template::fair("*", 100.0) }]);
+    Server::with_config(&ConfigFile::new(&format!(
+        "{others}{}{}",
+        budget("budget/*", "none"),
+        budget("daily/*", "day")
+    )))
+}
 
 #[track_caller]
 fn holds(program: &mut Command, server: &Server) {
@@ -13,12 +34,14 @@ fn holds(program: &mut Command, server: &Server) {
     assert!(output.status.success() && printed == "all checks passed\n", "{printed}{complaint}");
 }
 
-fn compile(directory: &Path, library: &Path) -> Command {
+/// Builds a program of tests/fixtures.
+fn compile(compiler: &Path, flags: &[&str], source: &str, directory: &Path, library: &Path) -> Command {
     let program = directory.join("ffi");
-    let built = Command::new("cc")
-        .args(["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+    let built = Command::new(compiler)
+        .args(flags)
+        .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror"])
         .arg(format!("-I{ROOT}/src/ffi"))
-        .arg(format!("{ROOT}/tests/fixtures/ffi.c"))
+        .arg(format!("{ROOT}/tests/fixtures/{source}"))
         .arg(library)
         .args(["-lpthread", "-lm", "-ldl", "-o"])
         .arg(&program)
@@ -29,11 +52,23 @@ fn compile(directory: &Path, library: &Path) -> Command {
 
 #[test]
 fn c_programs_work_with_the_static_and_the_shared_library() {
-    let server = &Server::development();
     for library in binary::c_libraries() {
+        let server = &server();
         let directory = tempfile::tempdir().unwrap();
-        holds(&mut compile(directory.path(), &library), server);
+        let flags = ["-std=c11", "-D_DEFAULT_SOURCE"];
+        holds(&mut compile(Path::new("cc"), &flags, "ffi.c", directory.path(), &library), server);
+        server.assert_alive();
     }
+}
+
+#[test]
+#[cfg_attr(not(cxx), ignore = "needs LEASEWAY_TEST_CXX")]
+fn cpp_objects_free_themselves() {
+    let server = &server();
+    let [_, library] = binary::c_libraries();
+    let directory = tempfile::tempdir().unwrap();
+    let compiler = foreign::path("LEASEWAY_TEST_CXX");
+    holds(&mut compile(Path::new(&compiler), &["-std=c++17"], "ffi.cpp", directory.path(), &library), server);
     server.assert_alive();
 }
 
