@@ -31,11 +31,11 @@ typedef struct leaseway_permit leaseway_permit;
 typedef struct leaseway_budget leaseway_budget;
 // An amount of a budget taken in advance, until it is settled.
 typedef struct leaseway_budget_reservation leaseway_budget_reservation;
-// Several limits whose permits are taken together, or not at all.
+// Several limits whose permits and amounts are taken together, or not at all.
 typedef struct leaseway_limits leaseway_limits;
 // Permits of several limits, until they are released.
 typedef struct leaseway_permits leaseway_permits;
-// Permits of several limits taken in advance, until they are settled.
+// Permits and amounts of several limits taken in advance, until they are settled.
 typedef struct leaseway_reservations leaseway_reservations;
 
 // Success.
@@ -138,22 +138,24 @@ typedef struct {
   int64_t period_end;
 } leaseway_budget_state;
 
-// What an operation costs at one limit: n permits of a rate or of a gauge. The other pointer is NULL.
+// What an operation costs at one limit. Two of the pointers are NULL.
 typedef struct {
-  // NULL for a gauge.
+  // A rate, or NULL.
   const leaseway_rate *rate;
-  // NULL for a rate.
+  // A gauge, or NULL.
   const leaseway_gauge *gauge;
-  // Number of permits.
-  uint32_t n;
+  // A budget, or NULL.
+  const leaseway_budget *budget;
+  // The number of permits, or the amount of the budget.
+  double number;
 } leaseway_cost;
 
 // Which limit refuses, and when to try again.
 typedef struct {
-  // The index of the limit. If several refuse, it is the one whose permits will be available last.
+  // The index of the limit: the first budget that refuses; otherwise the limit whose permits will be available last.
   uintptr_t index;
-  // Seconds until the permits of all limits will be available, if nothing changes. Infinite if that is unknown, or
-  // never at the current capacity.
+  // Seconds until the permits of all limits will be available, if nothing changes. Infinite if that is unknown, as
+  // for a budget, or never at the current capacity.
   double retry_after;
 } leaseway_refusal;
 
@@ -323,61 +325,62 @@ int32_t leaseway_limits_open(const leaseway_client *client,
                              leaseway_limits **limits,
                              leaseway_error *error);
 
-// The same limits with other numbers of permits, one for each: cheaper than leaseway_limits_open. On failure `other` is
-// NULL.
+// The same limits with other numbers of permits and amounts, one for each: cheaper than leaseway_limits_open. On
+// failure `other` is NULL.
 int32_t leaseway_limits_with_permits(const leaseway_limits *limits,
-                                     const uint32_t *permits,
+                                     const double *numbers,
                                      uintptr_t count,
                                      leaseway_limits **other,
                                      leaseway_error *error);
 
-// Takes the permits of all limits if they are available now. Otherwise it takes nothing, fails with LEASEWAY_NOT_NOW,
-// sets the permits to NULL, and describes the refusal unless `refusal` is NULL.
+// Takes the permits and amounts of all limits if they are available now. Otherwise it takes nothing, fails with
+// LEASEWAY_NOT_NOW, sets the permits to NULL, and describes the refusal unless `refusal` is NULL.
 int32_t leaseway_limits_try_acquire(const leaseway_limits *limits,
                                     leaseway_permits **permits,
                                     leaseway_refusal *refusal,
                                     leaseway_error *error);
 
-// Waits for the permits of all limits, for at most `timeout` seconds (INFINITY is allowed), and takes them together. On
-// failure nothing is taken, and the permits are NULL.
+// Waits for the permits and amounts of all limits, for at most `timeout` seconds (INFINITY is allowed). On failure
+// nothing is taken, and the permits are NULL.
 int32_t leaseway_limits_acquire(const leaseway_limits *limits,
                                 double timeout,
                                 leaseway_permits **permits,
                                 leaseway_error *error);
 
-// Returns the permits of gauges and frees the handle. Those of rates are used up. NULL and handles of another process
-// are ignored.
+// Returns the permits of gauges and frees the handle. Those of rates are used up, and amounts of budgets are spent.
+// NULL and handles of another process are ignored.
 void leaseway_permits_release(leaseway_permits *permits);
 
-// Waits for the permits of all limits, for work whose cost is known only at its end. On failure nothing is taken, and
-// the reservations are NULL.
+// Waits for the permits and amounts of all limits, for work whose cost is known only at its end. On failure nothing is
+// taken, and the reservations are NULL.
 int32_t leaseway_limits_reserve(const leaseway_limits *limits,
                                 double timeout,
                                 leaseway_reservations **reservations,
                                 leaseway_error *error);
 
-// Ends reservations: used[i] permits of limit i were used. Rates get their unused permits back, or are charged for the
+// Ends reservations: used[i] was used of limit i. Rates and budgets get back what was not used, or are charged for the
 // excess. The permits of gauges are returned; their numbers are ignored. Frees the handle, also on failure. If `count`
-// is wrong, all permits of rates count as used.
+// or a number is invalid, everything counts as used.
 int32_t leaseway_reservations_settle(leaseway_reservations *reservations,
-                                     const uint64_t *used,
+                                     const double *used,
                                      uintptr_t count,
                                      leaseway_error *error);
 
-// Frees reservations without settling them: all their permits of rates count as used. NULL and handles of another
-// process are ignored.
+// Frees reservations without settling them: all their permits of rates and amounts of budgets count as used. NULL and
+// handles of another process are ignored.
 void leaseway_reservations_free(leaseway_reservations *reservations);
 
-// Charges each rate for permits that were already used, one number for each limit. The numbers of gauges are ignored.
+// Charges each rate for permits, and each budget for an amount, that were already used: one number for each limit. The
+// numbers of gauges are ignored.
 int32_t leaseway_limits_charge(const leaseway_limits *limits,
-                               const uint64_t *permits,
+                               const double *numbers,
                                uintptr_t count,
                                leaseway_error *error);
 
 // Returns to each rate the permits taken last, because they were not used, one number for each limit. The numbers of
-// gauges are ignored.
+// gauges and budgets are ignored: settle reservations of amounts.
 int32_t leaseway_limits_refund(const leaseway_limits *limits,
-                               const uint64_t *permits,
+                               const double *numbers,
                                uintptr_t count,
                                leaseway_error *error);
 

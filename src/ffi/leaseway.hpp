@@ -147,7 +147,7 @@ class Rate {
     }
 
     // `n` permits, for `Client::limits`. It must not outlive this rate.
-    leaseway_cost of(uint32_t n = 1) const { return {handle.get(), nullptr, n}; }
+    leaseway_cost of(uint32_t n = 1) const { return {handle.get(), nullptr, nullptr, double(n)}; }
 
     // Charges `n` permits that were already used.
     void charge(uint64_t n) const { detail::call(leaseway_rate_charge, handle.get(), n); }
@@ -189,7 +189,7 @@ class Gauge {
     }
 
     // `n` permits, for `Client::limits`. It must not outlive this gauge.
-    leaseway_cost of(uint32_t n = 1) const { return {nullptr, handle.get(), n}; }
+    leaseway_cost of(uint32_t n = 1) const { return {nullptr, handle.get(), nullptr, double(n)}; }
 
     // Sets the number of permits to ask for.
     void set_wants(double wants) const { detail::call(leaseway_gauge_set_wants, handle.get(), wants); }
@@ -249,6 +249,9 @@ class Budget {
         return BudgetReservation(reservation);
     }
 
+    // An amount, for `Client::limits`. It must not outlive this budget.
+    leaseway_cost of(double amount) const { return {nullptr, nullptr, handle.get(), amount}; }
+
     // Spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it
     // before any caller can spend.
     void charge(double amount) const { detail::call(leaseway_budget_charge, handle.get(), amount); }
@@ -272,10 +275,11 @@ class Budget {
     detail::Handle<leaseway_budget, leaseway_budget_free> handle;
 };
 
-// What an operation costs at one limit, for `Client::limits`. Made by `Rate::of` and `Gauge::of`.
+// What an operation costs at one limit, for `Client::limits`. Made by `Rate::of`, `Gauge::of` and `Budget::of`.
 using Cost = leaseway_cost;
 
-// Permits of several limits. Those of gauges are returned when this is destroyed; those of rates are used up.
+// Permits of several limits. Those of gauges are returned when this is destroyed; those of rates are used up, and
+// amounts of budgets are spent.
 class Permits {
   public:
     // Returns the permits now.
@@ -287,12 +291,12 @@ class Permits {
     detail::Handle<leaseway_permits, leaseway_permits_release> handle;
 };
 
-// Permits of several limits, for work whose cost is known only at its end. All permits of rates count as used if it is
-// not settled.
+// Permits and amounts of several limits, for work whose cost is known only at its end. Everything counts as used if it
+// is not settled.
 class Reservations {
   public:
-    // Ends the reservation: `used[i]` permits of limit i were used. Further calls do nothing.
-    void settle(const std::vector<uint64_t>& used) {
+    // Ends the reservation: `used[i]` was used of limit i. Further calls do nothing.
+    void settle(const std::vector<double>& used) {
         if (handle) detail::call(leaseway_reservations_settle, handle.release(), used.data(), used.size());
     }
 
@@ -305,17 +309,19 @@ class Reservations {
 // A limit that refuses: nothing was taken from any of them.
 using Refusal = leaseway_refusal;
 
-// Several limits. A caller takes the permits of all of them at the same moment, or nothing.
+// Several limits. A caller takes the permits and amounts of all of them, or nothing. Numbers are whole for rates and
+// gauges.
 class Limits {
   public:
-    // The same limits with other numbers of permits, one for each.
-    Limits with_permits(const std::vector<uint32_t>& permits) const {
+    // The same limits with other numbers of permits and amounts, one for each.
+    Limits with_permits(const std::vector<double>& numbers) const {
         leaseway_limits* limits = nullptr;
-        detail::call(leaseway_limits_with_permits, handle.get(), permits.data(), permits.size(), &limits);
+        detail::call(leaseway_limits_with_permits, handle.get(), numbers.data(), numbers.size(), &limits);
         return Limits(limits);
     }
 
-    // Takes the permits of all limits if they are available now. Otherwise `refusal`, if given, tells which one refuses.
+    // Takes all permits and amounts if they are available now. Otherwise `refusal`, if given, says which limit
+    // refuses.
     std::optional<Permits> try_acquire(Refusal* refusal = nullptr) const {
         leaseway_permits* permits = nullptr;
         if (!detail::try_call(leaseway_limits_try_acquire, handle.get(), &permits, refusal)) return std::nullopt;
@@ -336,14 +342,15 @@ class Limits {
         return Reservations(reservations);
     }
 
-    // Charges each rate for permits that were already used. The numbers of gauges are ignored.
-    void charge(const std::vector<uint64_t>& permits) const {
-        detail::call(leaseway_limits_charge, handle.get(), permits.data(), permits.size());
+    // Charges each rate and budget for what was already used. The numbers of gauges are ignored.
+    void charge(const std::vector<double>& numbers) const {
+        detail::call(leaseway_limits_charge, handle.get(), numbers.data(), numbers.size());
     }
 
-    // Returns to each rate the permits taken last, because they were not used. The numbers of gauges are ignored.
-    void refund(const std::vector<uint64_t>& permits) const {
-        detail::call(leaseway_limits_refund, handle.get(), permits.data(), permits.size());
+    // Returns to each rate the permits taken last, because they were not used. The numbers of gauges and budgets are
+    // ignored.
+    void refund(const std::vector<double>& numbers) const {
+        detail::call(leaseway_limits_refund, handle.get(), numbers.data(), numbers.size());
     }
 
   private:
@@ -391,7 +398,7 @@ class Client {
         return Budget(budget);
     }
 
-    // Combines several limits: {tokens.of(900), requests.of(), connections.of()}.
+    // Combines several limits: {tokens.of(900), connections.of(), dollars.of(0.25)}.
     Limits limits(const std::vector<Cost>& costs) const {
         leaseway_limits* limits = nullptr;
         detail::call(leaseway_limits_open, handle.get(), costs.data(), costs.size(), &limits);

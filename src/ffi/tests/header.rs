@@ -32,11 +32,11 @@ typedef struct leaseway_permit leaseway_permit;
 typedef struct leaseway_budget leaseway_budget;
 // An amount of a budget taken in advance, until it is settled.
 typedef struct leaseway_budget_reservation leaseway_budget_reservation;
-// Several limits whose permits are taken together, or not at all.
+// Several limits whose permits and amounts are taken together, or not at all.
 typedef struct leaseway_limits leaseway_limits;
 // Permits of several limits, until they are released.
 typedef struct leaseway_permits leaseway_permits;
-// Permits of several limits taken in advance, until they are settled.
+// Permits and amounts of several limits taken in advance, until they are settled.
 typedef struct leaseway_reservations leaseway_reservations;";
 
 #[test]
