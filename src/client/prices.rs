@@ -298,15 +298,13 @@ impl<'de> Visitor<'de> for ModelReader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn prices() -> Prices {
         let json = r#"{"gpt-4o": {"input": 0.0000025, "output": 1e-5}, "mini": {"input": "0.00000015", "image": 2}}"#;
         Prices::from_json(json).expect("valid")
-    }
-
-    fn error(json: &str) -> String {
-        Prices::from_json(json).expect_err(json).to_string()
     }
 
     #[test]
@@ -333,17 +331,6 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_rounded_up_and_stay_decimal() {
-        let amount = |text: &str| parse(text).expect(text).as_f64();
-        for decimal in ["0.3", "0.1", "2.675", "1e-18", "1e15", "123456789012345", "0.000123456789012345"] {
-            assert_eq!(amount(decimal), decimal.parse::<f64>().expect(decimal), "{decimal}");
-        }
-        assert_eq!(amount("100000000000000.000000000000000001"), 100_000_000_000_001.0);
-        assert_eq!(amount("0.100000000000000001"), 0.100000000000001);
-        assert_eq!(amount("999999999999999.000000000000000001"), 1e15);
-    }
-
-    #[test]
     fn errors_name_what_has_no_price_and_what_has() {
         let prices = prices();
         let unknown = |model: &str, usage: &str| prices.cost(model, [(usage, 1)]).expect_err("unknown").to_string();
@@ -361,52 +348,39 @@ mod tests {
         assert!(many.cost("zzz", []).expect_err("unknown").to_string().ends_with("known: a, b, c, d, e and 3 more"));
     }
 
+    /// `testdata/prices.json` describes its fields. The other clients read it, too.
     #[test]
-    fn a_cost_beyond_all_budgets_is_an_error() {
-        let prices = Prices::from_json(r#"{"m": {"a": 1e15, "b": 1}}"#).expect("valid");
-        assert_eq!(prices.cost("m", [("a", 1)]).expect("fits").as_f64(), 1e15);
-        for usage in [&[("a", 1), ("b", 1)][..], &[("a", 2)], &[("a", u64::MAX)], &[("b", u64::MAX)]] {
-            let error = prices.cost("m", usage.iter().copied()).expect_err("too large");
-            assert_eq!(error, PriceError::TooLarge("m".to_owned()));
-        }
+    fn the_vectors_of_all_clients_hold() {
+        let file: Value = serde_json::from_str(include_str!("testdata/prices.json")).expect("valid JSON");
+        let each = |list: &str, check: &dyn Fn(&Value)| {
+            let cases = file[list].as_array().expect(list);
+            assert!(cases.len() > 10);
+            cases.iter().for_each(check);
+        };
+        let text = |case: &'_ Value, field: &str| case[field].as_str().expect(field).to_owned();
+        let table = |case: &Value| Prices::from_json(&text(case, "table"));
+        let cost = |case: &Value| {
+            let usage = case["usage"].as_object().expect("an object").iter();
+            let usage = usage.map(|(name, units)| (name.as_str(), units.as_u64().expect("a whole number")));
+            table(case).expect("a valid table").cost(&text(case, "model"), usage)
+        };
+        let says = |case: &Value, error: PriceError| {
+            let message = error.to_string();
+            for part in case["says"].as_array().expect("an array") {
+                assert!(message.contains(part.as_str().expect("a text")), "{case}: {message}");
+            }
+        };
+        each("costs", &|case| {
+            let amount: f64 = text(case, "amount").parse().expect("a number");
+            assert_eq!(cost(case).expect("has prices").as_f64(), amount, "{case}");
+        });
+        each("refused_costs", &|case| says(case, cost(case).expect_err("refused")));
+        each("refused_tables", &|case| says(case, table(case).expect_err("refused")));
     }
 
     #[test]
-    fn invalid_tables_are_refused_with_the_key() {
-        for (json, says) in [
-            (r#"{"m": {"in": -1}}"#, "the price of `in` for `m` is negative"),
-            (r#"{"m": {"in": "-0.1"}}"#, "the price of `in` for `m` is negative"),
-            (r#"{"m": {"in": "NaN"}}"#, "the price of `in` for `m` is not a decimal number"),
-            (r#"{"m": {"in": "inf"}}"#, "the price of `in` for `m` is not a decimal number"),
-            (r#"{"m": {"in": ""}}"#, "`in` for `m` is not a decimal number"),
-            (r#"{"m": {"in": ".5"}}"#, "`in` for `m` is not a decimal number"),
-            (r#"{"m": {"in": "+1"}}"#, "`in` for `m` is not a decimal number"),
-            (r#"{"m": {"in": null}}"#, "`in` for `m` is not a decimal number"),
-            (r#"{"m": {"in": [1]}}"#, "`in` for `m` is not a decimal number"),
-            (r#"{"m": {"in": 1e-19}}"#, "`in` for `m` has more than 18 decimal places"),
-            (r#"{"m": {"in": 1.1e15}}"#, "`in` for `m` is larger than 1e15"),
-            (r#"{"m": {"in": 1e999}}"#, "`in` for `m` is larger than 1e15"),
-            (r#"{"m": {"in": 1, "out": 2, "in": 1}}"#, "the price of `in` for `m` is given twice"),
-            (r#"{"m": {"in": 1}, "m": {}}"#, "the model `m` is given twice"),
-            (r#"{"m": 1}"#, "expected the prices of `m` as an object like"),
-            (r#"["m"]"#, "expected an object like"),
-            (r#"{"m": {"in": NaN}}"#, "line 1 column"),
-            (r#"{"m": {}} 1"#, "trailing characters"),
-            ("", "EOF"),
-        ] {
-            let error = error(json);
-            assert!(error.starts_with("invalid price table: ") && error.contains(says), "{json}: {error}");
-        }
-        assert!(error(r#"{"\u001b[2J": {"in": -1}}"#).contains("\\u001b"));
-    }
-
-    #[test]
-    fn the_digits_of_a_price_are_kept() {
-        let table = Prices::from_json(r#"{"m": {"a": 0.100000000000000001, "b": 00.0e7, "c": 2.50E+2}}"#);
-        assert!(table.is_err(), "JSON has no leading zeros");
-        let table = Prices::from_json(r#"{"m": {"a": 0.100000000000000001, "b": 0.0e99, "c": 2.50E+2}}"#);
-        let prices = table.expect("valid");
-        let price = |usage| prices.cost("m", [(usage, 1)]).expect("has a price").to_string();
-        assert_eq!((price("a"), price("b"), price("c")), ("0.100000000000000001".into(), "0".into(), "250".into()));
+    fn names_in_errors_of_tables_are_escaped() {
+        let error = Prices::from_json(r#"{"\u001b[2J": {"in": -1}}"#).expect_err("negative").to_string();
+        assert!(error.starts_with("invalid price table: ") && error.contains("\\u001b"), "{error}");
     }
 }

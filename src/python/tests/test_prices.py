@@ -2,11 +2,14 @@
 
 import decimal
 import json
+from pathlib import Path
 
 import pytest
 
 import leaseway
 
+# The file describes its fields. The other clients read it, too.
+VECTORS = json.loads((Path(__file__).parents[2] / "client" / "testdata" / "prices.json").read_text())
 TABLE = {"gpt-4o": {"input": 0.0000025, "output": 0.00001}, "gpt-4o-mini": {"input": 0.00000015}}
 
 
@@ -17,6 +20,30 @@ def test_usage_becomes_an_amount():
     assert prices.cost("gpt-4o") == 0
     # The sum of binary numbers would be 0.30000000000000004.
     assert leaseway.Prices({"m": {"a": 0.1, "b": 0.2}}).cost("m", a=1, b=1) == 0.3
+
+
+def cost(vector):
+    return leaseway.Prices(vector["table"]).cost(vector["model"], **vector["usage"])
+
+
+@pytest.mark.parametrize("vector", VECTORS["costs"], ids=lambda vector: vector["name"])
+def test_costs_of_all_clients(vector):
+    assert cost(vector) == float(vector["amount"])
+
+
+@pytest.mark.parametrize("vector", VECTORS["refused_costs"], ids=lambda vector: vector["name"])
+def test_costs_that_all_clients_refuse(vector):
+    with pytest.raises(ValueError) as refused:
+        cost(vector)
+    assert all(part in str(refused.value) for part in vector["says"])
+
+
+# Other texts are paths.
+@pytest.mark.parametrize("vector", [vector for vector in VECTORS["refused_tables"] if vector["table"].startswith("{")])
+def test_tables_that_all_clients_refuse(vector):
+    with pytest.raises(ValueError) as refused:
+        leaseway.Prices(vector["table"])
+    assert all(part in str(refused.value) for part in vector["says"])
 
 
 def test_a_table_comes_from_a_dict_from_text_or_from_a_file(tmp_path):
