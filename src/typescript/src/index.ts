@@ -52,6 +52,7 @@ export {
   type Limit,
   type MiddlewareOptions,
 } from "./middleware.js";
+export { PriceError, Prices } from "./prices.js";
 export { Rate, Reservation } from "./rate.js";
 export { Resource, type UseOptions } from "./resource.js";
 export type { Basis, Mode, Usable } from "./session.js";
