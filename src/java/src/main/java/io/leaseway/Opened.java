@@ -1,8 +1,10 @@
 package io.leaseway;
 
 import io.leaseway.internal.limiter.Demand;
+import io.leaseway.internal.limiter.Futures;
 import io.leaseway.internal.limiter.GaugeLimiter;
 import io.leaseway.internal.limiter.Limiter;
+import io.leaseway.internal.limiter.Locked;
 import io.leaseway.internal.limiter.Promise;
 import io.leaseway.internal.limiter.RateLimiter;
 import io.leaseway.internal.limiter.Sample;
@@ -16,7 +18,6 @@ import io.leaseway.internal.session.UsageTracker;
 import io.leaseway.internal.session.Wants;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
@@ -99,55 +100,36 @@ final class Opened {
     }
 
     boolean estimatesWants() {
-        lock.lock();
-        try {
-            return demand != null;
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, () -> demand != null);
     }
 
     void setFixedWants(double wants) {
-        lock.lock();
-        try {
+        Locked.run(lock, () -> {
             demand = null;
             fixed = wants;
-        } finally {
-            lock.unlock();
-        }
+        });
     }
 
     /** Estimates the wants from now on. */
     void estimateWants() {
-        lock.lock();
-        try {
-            demand = new Demand(gauge != null);
-        } finally {
-            lock.unlock();
-        }
+        Locked.run(lock, () -> demand = new Demand(gauge != null));
     }
 
     void reportUse(long more, long busyFor) {
-        lock.lock();
-        try {
+        Locked.run(lock, () -> {
             units += more;
             busy += Math.max(busyFor, 0);
             reportsUse = true;
-        } finally {
-            lock.unlock();
-        }
+        });
     }
 
     /** Returns whether that changes anything. */
     boolean hold(double amount) {
-        lock.lock();
-        try {
+        return Locked.get(lock, () -> {
             double before = inUse;
             inUse = Math.min(amount > 0 ? amount : 0, Checks.MAX_WANTS);
             return inUse != before;
-        } finally {
-            lock.unlock();
-        }
+        });
     }
 
     /** Returns the demand now. */
@@ -219,12 +201,7 @@ final class Opened {
 
     /** Returns the state of this client in the pool, or null. */
     Pool pool() {
-        lock.lock();
-        try {
-            return tracker == null ? null : tracker.state();
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, () -> tracker == null ? null : tracker.state());
     }
 
     /** Applies what may be used. Returns what could be used before, or null if the resource is closed. */
@@ -273,12 +250,7 @@ final class Opened {
         if (completed == null) {
             return;
         }
-        try {
-            completed.completeAsync(() -> null, client.executor());
-        } catch (RejectedExecutionException e) {
-            // The executor was shut down.
-            completed.complete(null);
-        }
+        Futures.execute(client.executor(), () -> completed.complete(null));
     }
 
     /** Passes what may be used on to the limiter, which has a clock that stops during a suspend. */
@@ -310,22 +282,12 @@ final class Opened {
     /** Returns what may be used now. A lease that has expired counts as such even if the driver has not run since. */
     Current current() {
         long now = client.now();
-        lock.lock();
-        try {
-            return new Current(usable.at(now), changed);
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, () -> new Current(usable.at(now), changed));
     }
 
     /** Returns when to estimate wants again, or NEVER if that should wait for the next refresh. */
     long nextSampleAt() {
-        lock.lock();
-        try {
-            return demand == null ? Times.NEVER : demand.nextSampleAt();
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, () -> demand == null ? Times.NEVER : demand.nextSampleAt());
     }
 
     /** Returns whether callers wait or there is debt, and wants are estimated. */
@@ -367,12 +329,7 @@ final class Opened {
     }
 
     boolean isClosed() {
-        lock.lock();
-        try {
-            return isClosed;
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, () -> isClosed);
     }
 
     boolean hasReferences() {
@@ -410,13 +367,7 @@ final class Opened {
     ResourceStats stats(long now) {
         Usable current = current().usable();
         long left = current.basis() == Basis.LEASED ? Math.max(current.until() - now, 0) : 0;
-        double wants;
-        lock.lock();
-        try {
-            wants = lastWants;
-        } finally {
-            lock.unlock();
-        }
+        double wants = Locked.get(lock, () -> lastWants);
         Limiter limiter = limiter();
         return new ResourceStats(
                 id,

@@ -269,25 +269,12 @@ public final class JointBudgets {
             enter(permits);
             permits.whenComplete((taken, error) -> {
                 if (error == null) {
-                    complete(taken);
+                    Futures.complete(future, () -> make.apply(taken), discard);
                 } else {
                     amounts.giveBack();
                     future.completeExceptionally(error);
                 }
             });
-        }
-
-        private void complete(Amounts taken) {
-            T result;
-            try {
-                result = make.apply(taken);
-            } catch (RuntimeException e) {
-                future.completeExceptionally(e);
-                return;
-            }
-            if (!future.complete(result)) {
-                discard.accept(result);
-            }
         }
     }
 

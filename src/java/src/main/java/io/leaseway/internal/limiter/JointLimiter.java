@@ -9,8 +9,6 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Executor;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
@@ -225,13 +223,7 @@ public final class JointLimiter {
         }
 
         void submit() {
-            Executor executor = slots.get(0).limiter.executor();
-            try {
-                executor.execute(this);
-            } catch (RejectedExecutionException e) {
-                // The executor was shut down.
-                run();
-            }
+            Futures.execute(slots.get(0).limiter.executor(), this);
         }
 
         @Override
@@ -246,16 +238,7 @@ public final class JointLimiter {
         }
 
         void complete() {
-            T result;
-            try {
-                result = make.get();
-            } catch (RuntimeException e) {
-                future.completeExceptionally(e);
-                return;
-            }
-            if (!future.complete(result)) {
-                discard.accept(result);
-            }
+            Futures.complete(future, make, discard);
         }
     }
 

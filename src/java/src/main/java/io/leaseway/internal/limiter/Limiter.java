@@ -5,7 +5,6 @@ import io.leaseway.internal.limiter.Waiter.State;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -242,12 +241,7 @@ public abstract class Limiter {
         }
 
         void submit() {
-            try {
-                executor.execute(this);
-            } catch (RejectedExecutionException e) {
-                // The executor was shut down.
-                run();
-            }
+            Futures.execute(executor, this);
         }
 
         @Override
@@ -270,16 +264,7 @@ public abstract class Limiter {
         }
 
         void complete(Promise promise) {
-            T result;
-            try {
-                result = make.apply(promise);
-            } catch (RuntimeException e) {
-                future.completeExceptionally(e);
-                return;
-            }
-            if (!future.complete(result)) {
-                discard.accept(result);
-            }
+            Futures.complete(future, () -> make.apply(promise), discard);
         }
     }
 

@@ -12,11 +12,11 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.LongConsumer;
 import java.util.function.LongFunction;
 import java.util.function.LongSupplier;
 
@@ -103,12 +103,7 @@ public final class Spender {
 
     /** Asks for an amount in the background, as for one that was refused. */
     void ask(double amount) {
-        lock.lock();
-        try {
-            ask(clock.getAsLong(), amount);
-        } finally {
-            lock.unlock();
-        }
+        Locked.run(lock, () -> ask(clock.getAsLong(), amount));
     }
 
     private long spendNow(long now, double amount) {
@@ -183,13 +178,15 @@ public final class Spender {
             return CompletableFuture.failedFuture(e);
         }
         var future = new CompletableFuture<T>();
+        LongConsumer deliver =
+                era -> Futures.complete(future, () -> make.apply(era), late -> discard.discard(era, late));
         if (waiter.isDone()) {
-            deliver(waiter.era, future, make, discard);
+            deliver.accept(waiter.era);
             return future;
         }
-        waiter.whenComplete((era, error) -> execute(() -> {
+        waiter.whenComplete((era, error) -> Futures.execute(executor, () -> {
             if (error == null) {
-                deliver(era, future, make, discard);
+                deliver.accept(era);
             } else {
                 future.completeExceptionally(error);
             }
@@ -200,28 +197,6 @@ public final class Spender {
             }
         });
         return future;
-    }
-
-    private void execute(Runnable task) {
-        try {
-            executor.execute(task);
-        } catch (RejectedExecutionException e) {
-            // The executor was shut down.
-            task.run();
-        }
-    }
-
-    private static <T> void deliver(long era, CompletableFuture<T> future, LongFunction<T> make, Discard<T> discard) {
-        T result;
-        try {
-            result = make.apply(era);
-        } catch (RuntimeException e) {
-            future.completeExceptionally(e);
-            return;
-        }
-        if (!future.complete(result)) {
-            discard.discard(era, result);
-        }
     }
 
     /** Returns a waiter, which is served already if the allowance covers the amount and no caller waits. */
@@ -327,14 +302,11 @@ public final class Spender {
 
     /** Spends an amount that was used already. What the allowance does not cover is owed. */
     public void charge(double amount) {
-        lock.lock();
-        try {
+        Locked.run(lock, () -> {
             long now = clock.getAsLong();
             book.charge(now, amount);
             notePressure(now);
-        } finally {
-            lock.unlock();
-        }
+        });
     }
 
     /** Takes the newest lease, which ends at end on this clock. Returns whether the client should ask again at once. */
@@ -357,81 +329,43 @@ public final class Spender {
 
     /** The lease has ended: nothing can be spent before the next one. */
     public void expire() {
-        lock.lock();
-        try {
-            book.expire();
-        } finally {
-            lock.unlock();
-        }
+        Locked.run(lock, book::expire);
     }
 
     /** Returns the demand, with the report of what was spent. */
     public Wants wants() {
-        lock.lock();
-        try {
+        return Locked.get(lock, () -> {
             BudgetBook.Demanded demanded = book.wants(clock.getAsLong());
             return new Wants(demanded.amount(), 0, 0, null, demanded.use());
-        } finally {
-            lock.unlock();
-        }
+        });
     }
 
     /** Returns what was charged and is not covered by an allowance yet. */
     public double owed() {
-        lock.lock();
-        try {
-            return book.owed();
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, book::owed);
     }
 
     /** Returns what may be spent now, without asking. */
     public double left() {
-        lock.lock();
-        try {
-            return book.left(clock.getAsLong());
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, () -> book.left(clock.getAsLong()));
     }
 
     /** Returns what was spent in the current period. */
     public double spent() {
-        lock.lock();
-        try {
-            return book.spent();
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, book::spent);
     }
 
     /** Returns the current period, or null before the first lease. */
     public BudgetLease period() {
-        lock.lock();
-        try {
-            return book.period();
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, book::period);
     }
 
     public boolean hasWaiting() {
-        lock.lock();
-        try {
-            return !waiters.isEmpty();
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, () -> !waiters.isEmpty());
     }
 
     boolean isClosed() {
-        lock.lock();
-        try {
-            return isClosed;
-        } finally {
-            lock.unlock();
-        }
+        return Locked.get(lock, () -> isClosed);
     }
 
     /** Closes the spender: waiting and new callers get a ClosedException. Nothing can be spent any more. */
