@@ -13,16 +13,23 @@ import (
 	"github.com/leaseway/leaseway/src/go/internal/wire"
 )
 
+// openBudget opens a budget at a fake server, with an allowance of 10 in a period of an hour. The context ends after 20 s.
+func openBudget(t *testing.T) (context.Context, *fake, *leaseway.Client, *leaseway.Budget) {
+	server := startFake(t, 10)
+	server.set(func() {
+		server.budget = &wire.BudgetLease{PeriodStart: proto.Int64(3600), PeriodEnd: proto.Int64(7200)}
+	})
+	client := dial(t, server.address)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx, server, client, must(client.Budget("tokens"))
+}
+
 func TestABudgetSpendsItsAllowanceAndNoMore(t *testing.T) {
-	fake := startFake(t, 10)
-	fake.set(func() { fake.budget = &wire.BudgetLease{PeriodStart: proto.Int64(3600), PeriodEnd: proto.Int64(7200)} })
-	client := dial(t, fake.address)
-	tokens := must(client.Budget("tokens"))
+	ctx, _, client, tokens := openBudget(t)
 	if _, _, known := tokens.Period(); known || tokens.TrySpend(1) {
 		t.Error("before the first lease")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
 	if err := tokens.Spend(ctx, 7); err != nil {
 		t.Fatal(err)
 	}
@@ -58,15 +65,10 @@ func TestABudgetSpendsItsAllowanceAndNoMore(t *testing.T) {
 }
 
 func TestAReservationOfABudgetIsSettledOnce(t *testing.T) {
-	fake := startFake(t, 10)
-	fake.set(func() { fake.budget = &wire.BudgetLease{PeriodStart: proto.Int64(3600), PeriodEnd: proto.Int64(7200)} })
-	client := dial(t, fake.address)
-	tokens := must(client.Budget("tokens"))
+	ctx, fake, _, tokens := openBudget(t)
 	if _, ok := tokens.TryReserve(1); ok {
 		t.Error("before the first lease")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
 	expect := func(what string, spent, owed, left float64) {
 		t.Helper()
 		if tokens.Spent() != spent || tokens.Owed() != owed || tokens.Left() != left {
@@ -124,12 +126,7 @@ func TestAReservationOfABudgetIsSettledOnce(t *testing.T) {
 
 // What is settled after the handle was closed is part of the last report.
 func TestAReservationKeepsItsBudgetOpen(t *testing.T) {
-	fake := startFake(t, 10)
-	fake.set(func() { fake.budget = &wire.BudgetLease{PeriodStart: proto.Int64(3600), PeriodEnd: proto.Int64(7200)} })
-	client := dial(t, fake.address)
-	tokens := must(client.Budget("tokens"))
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
+	ctx, fake, _, tokens := openBudget(t)
 	reservation := must(tokens.Reserve(ctx, 6))
 	tokens.Close()
 	time.Sleep(50 * time.Millisecond)

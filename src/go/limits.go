@@ -195,51 +195,49 @@ func (l *Limits) drop() {
 // [Budget.Charge]: one number for each limit. Those of gauges are ignored. If the maximum debt of rates is exceeded, the
 // error has a [DebtExceededError]. It names the first limit that has an error; the others were charged in full.
 func (l *Limits) Charge(numbers ...float64) error {
-	if err := l.checkNumbers(len(numbers)); err != nil {
-		return err
-	}
-	return l.each(func(i int, o *opened) error {
-		part, err := o.part(numbers[i])
-		switch {
-		case err != nil:
-			return err
-		case o.rate != nil:
+	return l.each(numbers, func(_ int, o *opened, part limiter.Part) error {
+		if o.rate != nil {
 			return o.counted(o.rate.Charge(part.N))
 		}
 		o.budget.Charge(part.Amount)
 		return nil
-	})
+	}, nil)
 }
 
 // Refund returns to each rate the permits that passed last, because they were not used, see [Rate.Refund]: one number for
 // each limit. Those of gauges are ignored: release their permits. Budgets take an amount back while their period lasts, but
 // only from what was acquired with these limits and is not released yet, the oldest first: so refund before releasing.
 func (l *Limits) Refund(numbers ...float64) error {
-	if err := l.checkNumbers(len(numbers)); err != nil {
-		return err
-	}
-	return l.each(func(i int, o *opened) error {
-		part, err := o.part(numbers[i])
-		switch {
-		case err != nil:
-			return err
-		case o.rate != nil:
+	return l.each(numbers, func(i int, o *opened, part limiter.Part) error {
+		if o.rate != nil {
 			o.rate.Refund(part.N)
-		default:
+		} else {
 			l.refundable.Refund(i, o.budget, part.Amount)
 		}
 		return nil
-	})
+	}, nil)
 }
 
-// each does something at each rate and budget. It returns the first error.
-func (l *Limits) each(do func(i int, o *opened) error) error {
+// each does something at each rate and budget, one number for each limit, and something else where the number is
+// invalid. It returns the first error.
+func (l *Limits) each(
+	numbers []float64, do func(i int, o *opened, part limiter.Part) error, invalid func(i int, o *opened),
+) error {
+	if err := l.checkNumbers(len(numbers)); err != nil {
+		return err
+	}
 	var first error
 	for i, o := range l.resources {
 		if o.gauge != nil {
 			continue
 		}
-		if err := do(i, o); err != nil && first == nil {
+		part, err := o.part(numbers[i])
+		if err == nil {
+			err = do(i, o, part)
+		} else if invalid != nil {
+			invalid(i, o)
+		}
+		if err != nil && first == nil {
 			first = fmt.Errorf("%q: %w", o.id, err)
 		}
 	}
@@ -317,17 +315,16 @@ func (r *Reservations) Settle(used ...float64) error {
 	}
 	defer l.drop()
 	l.joint.Release()
-	return l.each(func(i int, o *opened) error {
-		part, err := o.part(used[i])
-		switch {
-		case o.rate != nil && err != nil:
-			_ = o.rate.Settle(r.promises[i], r.promises[i].N)
-		case o.rate != nil:
+	return l.each(used, func(i int, o *opened, part limiter.Part) error {
+		if o.rate != nil {
 			return o.counted(o.rate.Settle(r.promises[i], part.N))
-		case err == nil:
-			o.budget.Settle(l.joint.Parts()[i].Amount, part.Amount, r.spends[i])
 		}
-		return err
+		o.budget.Settle(l.joint.Parts()[i].Amount, part.Amount, r.spends[i])
+		return nil
+	}, func(i int, o *opened) {
+		if o.rate != nil {
+			_ = o.rate.Settle(r.promises[i], r.promises[i].N)
+		}
 	})
 }
 
