@@ -58,6 +58,58 @@ pub struct ExplainResponse {
     #[prost(message, repeated, tag = "15")]
     pub overridden_group: ::prost::alloc::vec::Vec<Overridden>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListUsageRequest {
+    /// A resource id or a pattern of resource ids; empty: all resources.
+    #[prost(string, tag = "1")]
+    pub resource: ::prost::alloc::string::String,
+    /// Only periods whose middle is not before `from_unix`, and before `until_unix`. Unix seconds.
+    #[prost(int64, optional, tag = "2")]
+    pub from_unix: ::core::option::Option<i64>,
+    #[prost(int64, optional, tag = "3")]
+    pub until_unix: ::core::option::Option<i64>,
+    /// The last row of the previous page. Unset: the first page.
+    #[prost(message, optional, tag = "4")]
+    pub after: ::core::option::Option<UsageRow>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListUsageResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub row: ::prost::alloc::vec::Vec<UsageRow>,
+    /// Whether there are rows after the last one.
+    #[prost(bool, tag = "2")]
+    pub more: bool,
+    /// Whether this server keeps usage. It needs a data directory.
+    #[prost(bool, tag = "3")]
+    pub is_kept: bool,
+}
+/// What one incarnation of a holder has spent of a budget in one period.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UsageRow {
+    #[prost(string, tag = "1")]
+    pub resource_id: ::prost::alloc::string::String,
+    /// Unix seconds. `period_end` is unset if the budget is spent once.
+    #[prost(int64, tag = "2")]
+    pub period_start: i64,
+    #[prost(int64, optional, tag = "3")]
+    pub period_end: ::core::option::Option<i64>,
+    #[prost(string, tag = "4")]
+    pub holder_id: ::prost::alloc::string::String,
+    /// Identifies the process: a restarted client is another incarnation.
+    #[prost(string, tag = "5")]
+    pub incarnation: ::prost::alloc::string::String,
+    /// The holder is a child node.
+    #[prost(bool, tag = "6")]
+    pub is_server: bool,
+    /// The path of its group. Empty if clients are not grouped.
+    #[prost(string, tag = "7")]
+    pub group: ::prost::alloc::string::String,
+    #[prost(double, tag = "8")]
+    pub spent: f64,
+    /// What it had in advance and did not report before it was gone. It counts as spent.
+    #[prost(double, tag = "9")]
+    pub lost: f64,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {
     /// A resource, which is returned with its holders. Empty: all resources, without holders.
@@ -607,6 +659,31 @@ pub mod status_client {
                 .insert(GrpcMethod::new("leaseway.status.v1.Status", "Explain"));
             self.inner.unary(req, path, codec).await
         }
+        /// Lists what holders of budgets have spent, in pages.
+        pub async fn list_usage(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListUsageRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListUsageResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.status.v1.Status/ListUsage",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.status.v1.Status", "ListUsage"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -635,6 +712,14 @@ pub mod status_server {
             &self,
             request: tonic::Request<super::ExplainRequest>,
         ) -> std::result::Result<tonic::Response<super::ExplainResponse>, tonic::Status>;
+        /// Lists what holders of budgets have spent, in pages.
+        async fn list_usage(
+            &self,
+            request: tonic::Request<super::ListUsageRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListUsageResponse>,
+            tonic::Status,
+        >;
     }
     #[derive(Debug)]
     pub struct StatusServer<T> {
@@ -783,6 +868,49 @@ pub mod status_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExplainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.status.v1.Status/ListUsage" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListUsageSvc<T: Status>(pub Arc<T>);
+                    impl<T: Status> tonic::server::UnaryService<super::ListUsageRequest>
+                    for ListUsageSvc<T> {
+                        type Response = super::ListUsageResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListUsageRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Status>::list_usage(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListUsageSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -6,3 +6,4 @@ pub(crate) mod debug;
 pub(crate) mod explain;
 pub(crate) mod status;
 pub(crate) mod top;
+pub(crate) mod usage;

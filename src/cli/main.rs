@@ -98,6 +98,9 @@ enum Command {
     /// Show and change budgets, which limit use per period (resources of kind BUDGET)
     #[command(subcommand)]
     Budget(inspect::budget::BudgetCommand),
+    /// Export what each client has spent of budgets
+    #[command(subcommand)]
+    Usage(inspect::usage::UsageCommand),
     /// Monitor a cluster in the terminal
     Top(Box<inspect::top::Top>),
     /// Collect a support bundle
@@ -222,6 +225,7 @@ fn main() -> ExitCode {
         Command::Shell(shell) => shell.run(),
         Command::Status(status) => status.run(),
         Command::Budget(command) => command.run(),
+        Command::Usage(command) => command.run(),
         Command::Top(top) => top.run(),
         Command::Debug(command) => command.run(),
         Command::Explain(explain) => explain.run(),

@@ -112,6 +112,11 @@ pub fn holder_of_record(record: &str) -> &str {
     record.rsplit_once(" (").map_or(record, |(id, _)| id)
 }
 
+/// The incarnation that has this record, in hexadecimal.
+pub fn incarnation_of_record(record: &str) -> &str {
+    record.rsplit_once(" (").map_or("", |(_, incarnation)| incarnation.trim_end_matches(')'))
+}
+
 impl Resource {
     /// Creates the budget if the settings are those of one. If they no longer are, its records are dropped.
     pub(super) fn renew_budget(&mut self) {

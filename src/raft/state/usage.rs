@@ -18,6 +18,16 @@ const MAX_TOGETHER: usize = 4096;
 /// The end of the period first, so that the first row is the oldest.
 type Key = (i64, i64, Arc<str>, HolderKind, Arc<str>);
 
+fn key(resource: &Arc<str>, row: &UsageRow) -> Key {
+    (row.period.end, row.period.start, Arc::clone(resource), row.kind, Arc::clone(&row.record))
+}
+
+fn row_of(((end, start, resource, kind, record), spent): (&Key, &Spent)) -> (Arc<str>, UsageRow) {
+    let Spent { group, spent, lost } = spent.clone();
+    let (period, record) = (Span { start: *start, end: *end }, Arc::clone(record));
+    (Arc::clone(resource), UsageRow { period, kind: *kind, record, group, spent, lost, is_late: false })
+}
+
 #[derive(Debug, Clone, PartialEq)]
 struct Spent {
     group: Option<Arc<str>>,
@@ -33,14 +43,11 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The rows of periods that end after `from`, in the order of their ends.
-    pub fn rows_from(&self, from: i64) -> impl Iterator<Item = (&Arc<str>, UsageRow)> {
-        let all = self.rows.iter().skip_while(move |((end, ..), _)| *end <= from);
-        all.map(|((end, start, resource, kind, record), spent)| {
-            let Spent { group, spent, lost } = spent.clone();
-            let (period, record) = (Span { start: *start, end: *end }, Arc::clone(record));
-            (resource, UsageRow { period, kind: *kind, record, group, spent, lost, is_late: false })
-        })
+    /// Up to `most` rows after the given one, in the order of the ends of their periods.
+    pub fn page(&self, last: Option<(&str, &UsageRow)>, most: usize) -> Vec<(Arc<str>, UsageRow)> {
+        let Some((resource, row)) = last else { return self.rows.iter().take(most).map(row_of).collect() };
+        let key = key(&resource.into(), row);
+        self.rows.from(&key).skip_while(|(known, _)| **known == key).take(most).map(row_of).collect()
     }
 
     pub fn len(&self) -> usize {
@@ -58,8 +65,8 @@ impl Usage {
     }
 
     fn put(&mut self, resource: &Arc<str>, row: &UsageRow) {
-        let UsageRow { period, kind, record, group, spent, lost, is_late } = row;
-        let key = (period.end, period.start, Arc::clone(resource), *kind, Arc::clone(record));
+        let UsageRow { group, spent, lost, is_late, .. } = row;
+        let key = key(resource, row);
         let known = self.rows.get(&key);
         let mut new = Spent { group: group.clone(), spent: *spent, lost: *lost };
         if let Some(known) = known.filter(|_| *is_late) {
@@ -85,10 +92,10 @@ impl Usage {
     /// The rows by resource, in parts of a limited length.
     pub(crate) fn record(&self) -> Vec<(Arc<str>, Vec<UsageRow>)> {
         let mut parts: Vec<(Arc<str>, Vec<UsageRow>)> = Vec::new();
-        for (resource, row) in self.rows_from(i64::MIN) {
-            match parts.last_mut().filter(|(last, rows)| last == resource && rows.len() < MAX_TOGETHER) {
+        for (resource, row) in self.rows.iter().map(row_of) {
+            match parts.last_mut().filter(|(last, rows)| *last == resource && rows.len() < MAX_TOGETHER) {
                 Some((_, rows)) => rows.push(row),
-                None => parts.push((Arc::clone(resource), vec![row])),
+                None => parts.push((resource, vec![row])),
             }
         }
         parts
@@ -112,7 +119,7 @@ mod tests {
     }
 
     fn all(usage: &Usage) -> Vec<(String, f64)> {
-        usage.rows_from(i64::MIN).map(|(_, row)| (row.record.to_string(), row.spent.get())).collect()
+        usage.page(None, usize::MAX).into_iter().map(|(_, row)| (row.record.to_string(), row.spent.get())).collect()
     }
 
     #[test]
@@ -123,7 +130,9 @@ mod tests {
         let late = |spent| UsageRow { is_late: true, ..row(100, "a", spent) };
         usage.apply(&tokens, &[late(9.0), late(2.0)]);
         assert_eq!(all(&usage), [("a".to_owned(), 9.0), ("b".to_owned(), 3.0)]);
-        assert_eq!(usage.rows_from(100).count(), 1);
+        let last = row(100, "a", 0.0);
+        let page = usage.page(Some(("tokens", &last)), 10);
+        assert_eq!(page.iter().map(|(_, row)| &*row.record).collect::<Vec<_>>(), ["b"]);
         let mut restored = Usage::default();
         usage.record().iter().for_each(|(resource, rows)| restored.apply(resource, rows));
         assert_eq!((all(&restored), restored.len()), (all(&usage), 2));
@@ -136,7 +145,7 @@ mod tests {
             usage.put(&tokens, &row(if number == 0 { 100 } else { 200 }, &number.to_string(), 1.0));
         }
         usage.put(&tokens, &row(200, "one more", 1.0));
-        assert_eq!((usage.len(), usage.rows_from(i64::MIN).next().expect("a row").1.period.end), (MAX_ROWS, 200));
+        assert_eq!((usage.len(), usage.page(None, 1)[0].1.period.end), (MAX_ROWS, 200));
         usage.put(&tokens, &row(200, "too many", 1.0));
         assert_eq!(usage.len(), MAX_ROWS);
     }

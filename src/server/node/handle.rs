@@ -20,7 +20,7 @@ use leaseway_core::{
     resource::{Answer, Request, Resource},
     types::{HolderKind, Millis, Principal},
 };
-use leaseway_raft::{Ineligible, MasterLease, RaftHandle};
+use leaseway_raft::{Ineligible, MasterLease, RaftHandle, Usage};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use self::{child_nodes::ChildNodes, startup_gate::StartupGate};
@@ -271,6 +271,11 @@ impl NodeHandle {
     /// Whether this peer may decide now.
     pub(crate) fn check(&self) -> Result<(), NotMaster> {
         self.shared.directory.role().check(self.clock.at())
+    }
+
+    /// Reads what holders of budgets have spent. `None` if no peers keep it.
+    pub(crate) fn read_usage<T>(&self, read: impl FnOnce(&Usage) -> T) -> Option<T> {
+        self.raft().map(|raft| raft.read(|state| read(state.usage())))
     }
 
     fn raft(&self) -> Option<&RaftHandle> {

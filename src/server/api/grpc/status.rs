@@ -18,12 +18,15 @@ use leaseway_core::{
     types::{Amount, HolderKind, Millis},
 };
 use leaseway_proto::status::{
-    self as wire, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Group, Holder, Pool, Promises,
-    Resource, ResourceLimit, Supply, Terms, status_server::Status as Service,
+    self as wire, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Group, Holder,
+    ListUsageRequest, ListUsageResponse, Pool, Promises, Resource, ResourceLimit, Supply, Terms,
+    status_server::Status as Service,
 };
 use leaseway_raft::Limit;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
+
+mod usage;
 
 use super::{admitted, page_size};
 use crate::{
@@ -258,6 +261,13 @@ fn explained(explanation: &Explanation) -> ExplainResponse {
 
 #[tonic::async_trait]
 impl Service for StatusService {
+    async fn list_usage(&self, request: Request<ListUsageRequest>) -> Result<Response<ListUsageResponse>, Status> {
+        let admitted = admitted(&request, self.node.authorizer());
+        admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;
+        let _permit = self.page_permits.acquire().await;
+        usage::list(&self.node, &admitted, request.get_ref()).map(Response::new)
+    }
+
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
         let admitted = admitted(&request, self.node.authorizer());
         let ExplainRequest { resource_id, holder_id, is_server } = request.into_inner();
