@@ -32,7 +32,7 @@ const MAX_SECONDS: u64 = 3600;
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct TimeLimit {
-    /// Time limit in seconds, 1 to 3600. It is for the whole command [default: 5, or 1 if the connection is refused]
+    /// Time limit for the whole command in seconds, 1 to 3600 [default: 5, or 1 if the connection is refused]
     #[arg(
         long,
         env = "LEASEWAY_TIMEOUT",
@@ -44,8 +44,8 @@ pub(crate) struct TimeLimit {
 
 #[derive(clap::Args)]
 pub(crate) struct Target {
-    /// Servers of the cluster. They are tried in order, and any of them redirects to the master. https:// before an
-    /// address enables TLS [default: the peers of a running leaseway up, else 127.0.0.1:5100]
+    /// Servers of the cluster. They are tried in order, and any of them redirects to the master. To use TLS, write
+    /// https:// before each address [default: the peers of a running leaseway up, else 127.0.0.1:5100]
     #[arg(
         long,
         env = "LEASEWAY_SERVER",

@@ -33,11 +33,11 @@ const EXAMPLES: &str = "\
 Examples:
   leaseway up                           start three peers on this machine; each resource has a capacity of 100
   leaseway get alice mysql 40           in another terminal: request 40 of `mysql` for alice
-  leaseway get bob mysql 1000           request more than there is; bob gets the rest
+  leaseway get bob mysql 1000           request more than the capacity; bob gets what is left
   leaseway status mysql                 show who holds what
   leaseway explain bob mysql            explain bob's lease
   leaseway check                        check the cluster's health
-  leaseway shell                        run several clients whose leases are refreshed
+  leaseway shell                        run several clients interactively
   leaseway up --tls                     start three peers with TLS and generated certificates
   leaseway serve                        start one server without persistent state, for development
 
@@ -49,14 +49,14 @@ The server speaks the Doorman protocol, so Doorman's Go clients work unchanged."
 enum Command {
     /// Run a server. It reloads changed certificates and tokens, also on SIGHUP
     Serve(Box<run::serve::Serve>),
-    /// Run a gateway for HTTP and Envoy
+    /// Run a gateway for HTTP callers and Envoy
     Gateway(Box<run::gateway::RunGateway>),
     /// Run a cluster on this machine. Three peers by default, each in its own process
     Up(run::up::Up),
     /// Check, plan and apply configurations
     #[command(subcommand)]
     Config(operate::config::ConfigCommand),
-    /// Test what an access policy allows
+    /// Test what the access policy allows
     #[command(subcommand)]
     Access(operate::access::AccessCommand),
     /// Create authentication tokens
@@ -67,7 +67,7 @@ enum Command {
     Peers(operate::peers::PeersCommand),
     /// Make another peer the master
     Transfer(Box<operate::peers::Transfer>),
-    /// Back up what the peers store
+    /// Back up the state that the peers store: configuration, limits, overrides and pools, but no leases
     Backup(Box<operate::backup::MakeBackup>),
     /// Restore a backup into an empty data directory
     Restore(operate::backup::Restore),
@@ -106,7 +106,7 @@ enum Command {
     /// Collect a support bundle
     #[command(subcommand)]
     Debug(inspect::debug::DebugCommand),
-    /// Explain a client's lease. Also says when it changes
+    /// Explain why a client has its lease, and when it will change
     Explain(inspect::explain::Explain),
     /// Generate shell completions
     Completions(setup::manual::Completions),
@@ -186,7 +186,7 @@ fn words() -> Vec<OsString> {
         Ok(Expanded { arguments, without_effect }) => {
             if !without_effect.is_empty() {
                 output::note(format_args!(
-                    "--ratelimit-env: without effect on a gateway: {}",
+                    "--ratelimit-env: these variables have no effect on a gateway: {}",
                     without_effect.join(", ")
                 ));
             }

@@ -30,7 +30,7 @@ pub(crate) struct Security {
     /// File with the caller's token. It is sent only over TLS or to loopback
     #[arg(long, env = "LEASEWAY_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Send the token without TLS. Use it only over a tunnel
+    /// Send the token without TLS. Use it only through an encrypted tunnel
     #[arg(long, env = "LEASEWAY_INSECURE")]
     insecure: bool,
 }
@@ -87,14 +87,14 @@ impl Security {
 /// A certificate with its key, and the CA of others. Servers, gateways and clients share these flags.
 #[derive(clap::Args, Clone)]
 pub(crate) struct TlsFlags {
-    /// Own certificate chain (PEM). Servers use it for listeners, and present it to parent and peers; other commands
-    /// present it if a server requests one
+    /// File with this program's certificate chain (PEM). Servers use it for their listeners, and for connections to
+    /// parent and peers. Other commands send it if a server requests a certificate
     #[arg(long, env = "LEASEWAY_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Private key of --tls-cert (PEM)
+    /// File with the private key of --tls-cert (PEM)
     #[arg(long, env = "LEASEWAY_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// CA of all other certificates (PEM)
+    /// File with the CA (PEM) that must have issued the certificates of other programs
     #[arg(long, env = "LEASEWAY_TLS_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
 }

@@ -23,9 +23,9 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum BudgetCommand {
-    /// Show what is spent, reserved and left of a budget in its period
+    /// Show how much of a budget is spent, reserved and left in the current period
     Show(Show),
-    /// Add to the amount of the current period, or take away from it
+    /// Raise or lower the amount of the current period
     Adjust(Adjust),
     /// Make the template's whole amount available again in the current period
     Reset(Reset),
@@ -70,9 +70,9 @@ Examples:
   leaseway budget adjust team-a/tokens +500000 --why \"launch day\"
   leaseway budget adjust team-a/tokens -200000 --why \"moved to team b\"
 
-The change is an override of the amount, in place of any other for this resource. It ends with the period, and
-`leaseway capacity RESOURCE --clear` removes it.
-What was spent stays spent: if less than that is left, clients get nothing until the period ends.";
+The change is an override of the amount, and replaces any other override of this resource. It ends with the period;
+`leaseway capacity RESOURCE --clear` removes it earlier.
+What was spent stays spent: if the new amount is less than that, clients get nothing until the period ends.";
 
 /// How a budget is found and changed.
 #[derive(Args)]

@@ -17,7 +17,7 @@ use crate::output::{Output, learning, number, print, print_json, table, utc};
 pub(crate) struct ShowStatus {
     /// Show only this resource, with its holders (clients and child nodes)
     resource: Option<String>,
-    /// Maximum number of rows. They are resources, or holders of the resource
+    /// Maximum number of rows: resources, or holders of RESOURCE
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
     /// Show all rows
@@ -25,7 +25,7 @@ pub(crate) struct ShowStatus {
     all: bool,
     #[command(flatten)]
     output: Output,
-    /// Ask this server, master or not
+    /// Ask the given server even if it is not the master
     #[arg(long)]
     here: bool,
     #[command(flatten)]

@@ -16,7 +16,8 @@ use crate::output::{Output, print, print_json, table};
 
 #[derive(Subcommand)]
 pub(crate) enum AccessCommand {
-    /// Test what an identity may do. Shows the deciding rule, or near misses; exits with 77 if denied
+    /// Test what an identity may do. Prints the rule that decides, or the rules that almost apply; exits with 77 if
+    /// denied
     Test(Test),
 }
 

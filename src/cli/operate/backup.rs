@@ -27,7 +27,7 @@ pub(crate) struct MakeBackup {
     /// Overwrite an existing file
     #[arg(long)]
     force: bool,
-    /// Ask this server, master or not. The backup may lack the latest changes
+    /// Back up from the given server even if it is not the master. The backup may lack the latest changes
     #[arg(long)]
     here: bool,
     #[command(flatten)]
@@ -67,7 +67,7 @@ impl MakeBackup {
 
 #[derive(Args)]
 #[command(after_help = "\
-Restore the same file for each peer of the new cluster, whose peers may differ from those of the lost one. Then start
+Restore the same file for each peer of the new cluster. The new peers may differ from the lost ones. Then start
 them without --bootstrap. Until --listen-for has passed, no client gets more capacity than it has.
 
 Never restore while peers of the lost cluster run: both clusters would grant the same capacity.")]
@@ -77,8 +77,8 @@ pub(crate) struct Restore {
     /// Data directory to create; it must be empty or absent
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Time for which the restored cluster lets clients reclaim their leases, such as 10m. Raise it if leases got longer
-    /// after the backup [default: the longest lease at the time of the backup]
+    /// Time that clients have to reclaim their leases from the restored cluster, such as 10m. Raise it if leases became
+    /// longer after the backup [default: the longest lease at the time of the backup]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     listen_for: Option<Duration>,
     #[command(flatten)]

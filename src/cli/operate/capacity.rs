@@ -30,22 +30,22 @@ pub(crate) struct Capacity {
     /// such as 50%
     #[arg(value_name = "CAPACITY", requires_all = ["end", "why"], allow_negative_numbers = true)]
     capacity: Option<CapacityArgument>,
-    /// Override the rule of this group. Write its path, such as acme/web
+    /// Override the rule of this group, given by its path such as acme/web
     #[arg(long = "group", value_name = "PATH", requires_all = ["resource", "what"], conflicts_with_all = ["capacity", "above"])]
     path: Option<String>,
-    /// Largest share of the group. A number or a rate
+    /// Maximum share of the group: a number or a rate
     #[arg(long, value_name = "AMOUNT", value_parser = quantity, allow_negative_numbers = true)]
     maximum: Option<f64>,
-    /// Guaranteed share of the group. A number or a rate; it is never more than its clients want
+    /// Guaranteed share of the group: a number or a rate. A group never gets more than its clients want
     #[arg(long, value_name = "AMOUNT", value_parser = quantity, allow_negative_numbers = true)]
     minimum: Option<f64>,
-    /// Weight of the group, 1 to 1000. It counts as this number of groups
+    /// Weight of the group, 1 to 1000. A group of weight 3 counts as three groups
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
     weight: Option<u32>,
-    /// Duration, such as 90s, 10m or 2h. At most 32 days
+    /// Duration of the override, such as 90s, 10m or 2h. At most 32 days
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     length: Option<Duration>,
-    /// End, such as 2026-05-01T10:30:00Z. At most 32 days ahead
+    /// End of the override, such as 2026-05-01T10:30:00Z. At most 32 days ahead
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     until: Option<SystemTime>,
     /// Reason for the override, shown in lists and the audit log; required
@@ -72,7 +72,7 @@ Examples:
   leaseway capacity api --group acme/web --maximum 600/min --for 1h --why \"runaway job\"
                                                                  at most 10 per second for the clients of acme/web
 
-Clients follow with their next refresh. On a child node, an override can only lower what the node passes on.
+Clients get the new capacity with their next refresh. On a child node, an override can only lower what the node passes on.
 For permanent changes, edit the configuration and run `leaseway config apply`.";
 
 impl Capacity {

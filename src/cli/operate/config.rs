@@ -51,7 +51,7 @@ pub(crate) enum ConfigCommand {
     },
     /// Print the default configuration. It is a starting point for your own
     Example,
-    /// Show which clients would gain and lose. Compares a file with the version in force
+    /// Show which clients would gain or lose capacity if a file were applied
     Plan(plan::PlanFile),
     /// Put a file in force on all peers. Asks for confirmation at a terminal
     Apply(apply::Apply),

@@ -28,7 +28,7 @@ Examples:
   leaseway limits import limits.csv                     lines like `tenant/acme,500`; up to a million
   leaseway limits export > limits.csv
 
-The peers keep limits until they are deleted. Clients follow with their next refresh. A resource takes all other settings
+The peers keep limits until they are deleted. Clients get the new capacity with their next refresh. A resource takes all other settings
 from its template; without one, clients share it fairly (FAIR_SHARE). Overrides (`leaseway capacity`) take precedence.";
 
 #[derive(Subcommand)]
@@ -91,7 +91,7 @@ pub(crate) struct Import {
     /// Delete limits that are not in the file
     #[arg(long)]
     prune: bool,
-    /// Only limits whose ids begin with this. With --prune, the others are not deleted
+    /// Import only limits of resources whose ids begin with this text. --prune then deletes only such limits
     #[arg(long, default_value = "", requires = "prune")]
     prefix: String,
     #[command(flatten)]

@@ -267,7 +267,7 @@ fn left_without(name: &str, peers: &ListPeersResponse) -> String {
 #[derive(Args)]
 #[command(after_help = "\
 Clients keep their leases. A master that is stopped (SIGTERM) transfers mastership by itself. For a rolling restart,
-restart the other peers first, then transfer mastership to one of them and restart the last.")]
+restart the other peers first, then transfer mastership to one of them and restart the former master.")]
 pub(crate) struct Transfer {
     /// Name of the new master [default: the most up-to-date peer]
     peer: Option<String>,

@@ -30,11 +30,12 @@ pub(crate) enum PoolCommand {
     Get(GetAssignment),
     /// List clients with capacity, assignment and cost
     Clients(clients::ListClients),
-    /// Follow the events of a pool. Runs until interrupted, across changes of the master
+    /// Print the events of a pool until interrupted. Continues after a change of master
     Watch(watch::Watch),
-    /// Report what the protected service can serve now. The template must have a capacity_floor or capacity_ceiling
+    /// Report how much the protected service can serve now. The template must have a capacity_floor or capacity_ceiling
     Load(ReportLoad),
-    /// Set an alarm: an event when a client's cost reaches a value. Set it again after a change of master
+    /// Set an alarm: an event is emitted when a client's cost reaches a value. A new master forgets alarms, so set them
+    /// again
     Alarm(Alarm),
 }
 
@@ -162,7 +163,7 @@ pub(crate) struct ReportLoad {
     /// Capacity: a number, a percentage of the template's capacity such as 80%, or `none` to withdraw the report
     #[arg(value_name = "CAPACITY", allow_negative_numbers = true)]
     capacity: Portion,
-    /// Validity of the report [default: until the next report, across restarts]
+    /// Validity of the report in seconds [default: until the next report, even after a restart]
     #[arg(long, value_name = "SECONDS")]
     valid: Option<u64>,
     #[command(flatten)]
@@ -198,8 +199,8 @@ impl ReportLoad {
 pub(crate) struct Alarm {
     #[command(flatten)]
     who: Who,
-    /// Cost that triggers the event: capacity times seconds connected, plus units used, weighted by the template.
-    /// `none` cancels it
+    /// Cost at which the event is emitted; `none` cancels the alarm. Cost is capacity times seconds connected, plus
+    /// units used, each weighted by the template
     #[arg(value_name = "COST", allow_negative_numbers = true)]
     mark: Portion,
     #[command(flatten)]

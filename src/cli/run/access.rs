@@ -13,27 +13,27 @@ pub(crate) struct AccessFlags {
     /// it changes
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// JSON Web Key Set of the JWT issuer. Keys come from this file only, which is reloaded when it changes
+    /// File with the JSON Web Key Set of the JWT issuer. Keys are read from this file only. Reloaded when it changes
     #[arg(long, value_name = "FILE", requires = "jwt_issuer", requires = "jwt_audience")]
     jwks: Option<PathBuf>,
     /// Required `iss` claim of JWTs
     #[arg(long, value_name = "NAME", requires = "jwks", value_parser = NonEmptyStringValueParser::new())]
     jwt_issuer: Option<String>,
-    /// Required `aud` claim of JWTs. A JWT may have others
+    /// Audience that the `aud` claim of a JWT must contain
     #[arg(long, value_name = "NAME", requires = "jwks", value_parser = NonEmptyStringValueParser::new())]
     jwt_audience: Option<String>,
     /// JWT claim with the identity
     #[arg(long, value_name = "CLAIM", default_value = "sub")]
     jwt_claim: String,
-    /// Audit log of changes and denials. It has one JSON object per line; `-` is standard output
+    /// File for the audit log of changes and denials, one JSON object per line; `-` is standard output
     #[arg(long, value_name = "FILE|-", value_parser = audit_target)]
     audit: Option<AuditTarget>,
-    /// Accept other machines without TLS or an access policy. A gateway also sends its token without TLS. Use it only
-    /// on a trusted network
+    /// Accept connections from other machines even without TLS or an access policy. A gateway also sends its token
+    /// without TLS. Use it only on a trusted network
     #[arg(long)]
     insecure: bool,
-    /// Further host names of an HTTP listener without TLS. IP addresses, localhost and --advertise are always accepted;
-    /// other names are refused, to prevent DNS rebinding
+    /// Host names that HTTP listeners without TLS accept, besides IP addresses, localhost and --advertise. Other names
+    /// are refused, to prevent DNS rebinding
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     http_names: Vec<String>,
 }

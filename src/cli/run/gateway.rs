@@ -48,12 +48,11 @@ pub(crate) struct RunGateway {
     /// Serve --metrics without TLS, even with --tls-cert
     #[arg(long, requires = "metrics")]
     plain_metrics: bool,
-    /// Listen address for /healthz, /readyz and /healthcheck. Without TLS; /healthcheck is the probe of
-    /// envoyproxy/ratelimit
+    /// Listen address without TLS for probes: /healthz, /readyz, and /healthcheck as in envoyproxy/ratelimit
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     probes: Option<SocketAddr>,
-    /// Servers of the cluster. Any of them redirects to the master. https:// before an address, or --tls-ca, enables
-    /// TLS [default: the peers of a running leaseway up, else 127.0.0.1:5100]
+    /// Servers of the cluster. Any of them redirects to the master. To use TLS, write https:// before each address, or
+    /// pass --tls-ca [default: the peers of a running leaseway up, else 127.0.0.1:5100]
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = endpoint::read)]
     server: Vec<Endpoint>,
     /// Accept the environment variables of envoyproxy/ratelimit. Flags and the variables of Leaseway take precedence
@@ -85,7 +84,7 @@ pub(crate) struct RunGateway {
     /// Log format: text, or JSON lines
     #[arg(long, value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
-    /// Time until an unused resource is released. It is at least the window of the resource's limit
+    /// Time after which the lease of an unused resource is released, but at least the window of its limit
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = seconds(), help_heading = "Leases")]
     idle_secs: u64,
     #[command(flatten)]
@@ -106,20 +105,21 @@ pub(crate) struct RunGateway {
 const ACCESS: &str = "Access (policy: `access:` in the configuration)";
 
 #[derive(Args)]
-#[command(next_help_heading = "Limits (RESOURCE_EXHAUSTED beyond, unless noted)")]
+#[command(next_help_heading = "Limits (requests beyond them fail with RESOURCE_EXHAUSTED, unless noted)")]
 struct GatewayLimits {
-    /// Maximum number of open resources. Beyond it, --without-lease applies
+    /// Maximum number of open resources. Beyond it, requests for others are decided by --without-lease
     #[arg(long, default_value_t = 200_000, value_name = "N", value_parser = at_least_one())]
     max_resources: usize,
-    /// Maximum size of a gRPC message. OUT_OF_RANGE beyond; an Envoy reports all its buckets in one message, about 100
-    /// bytes each
+    /// Maximum size of a gRPC message (larger ones fail with OUT_OF_RANGE). An Envoy reports all its buckets in one
+    /// message, about 100 bytes each
     #[arg(long, default_value_t = 1 << 20, value_name = "BYTES", value_parser = message_bytes())]
     max_message_bytes: usize,
-    /// Maximum number of open connections. Beyond it, the new one or a long idle one is closed
+    /// Maximum number of open connections. Beyond it, the gateway closes the new connection or one that has been idle
+    /// for long
     #[arg(long, default_value_t = Limits::default().connections, value_name = "N", value_parser = at_least_one())]
     max_connections: usize,
-    /// Maximum percentage of each table per caller. Tables are connections, resources and buffers; a caller is an
-    /// identity, or an address without one. 100 disables the limit
+    /// Maximum percentage that one caller may use of the limits on connections, resources and buffers. A caller is an
+    /// identity, or an address without one. 100 disables this limit
     #[arg(
         long,
         default_value_t = Limits::default().address_share,
@@ -127,7 +127,7 @@ struct GatewayLimits {
         value_parser = clap::value_parser!(u8).range(1..=100)
     )]
     address_share: u8,
-    /// Time limit for receiving a request (DEADLINE_EXCEEDED beyond)
+    /// Time limit for receiving a request (slower ones fail with DEADLINE_EXCEEDED)
     #[arg(long, default_value_t = Limits::default().request_secs, value_name = "SECONDS", value_parser = seconds())]
     request_secs: u64,
 }

@@ -26,21 +26,22 @@ use crate::run::value_parsers::{clock_offset_ms, clock_rate, listen_address, rea
 
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// Listen address for gRPC clients. It serves the Doorman protocol, status, hints, health checks and reflection
+    /// Listen address for gRPC clients. It serves the Doorman protocol, refresh hints, status, health checks and
+    /// reflection
     #[arg(long, default_value = "127.0.0.1:5100", value_name = "ADDRESS", value_parser = listen_address)]
     listen: SocketAddr,
     /// Listen address for HTTP. It serves the web page at /, JSON under /api/v1, /metrics, /healthz and /readyz
     #[arg(long, default_value = "127.0.0.1:5150", value_name = "ADDRESS", value_parser = listen_address)]
     http: SocketAddr,
-    /// Configuration file (YAML, Doorman-compatible). Without --data, it is reloaded when it changes. With --data, it is
-    /// read on the first start only; later use `leaseway config apply`. Without a file, every resource has a capacity of
-    /// 100; see `leaseway config example`
+    /// Configuration file (YAML, Doorman-compatible). Without --data, the server reloads it when it changes. With
+    /// --data, the server reads it on the first start only; later changes need `leaseway config apply`. Without this
+    /// flag, every resource has a capacity of 100; see `leaseway config example`
     #[arg(long, value_name = "FILE", value_parser = file_path)]
     config: Option<PathBuf>,
     /// Unique name of this server [default: the advertised address]
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
-    /// Address that clients use, if not --listen
+    /// Address at which clients reach this server [default: --listen]
     #[arg(long, value_name = "HOST:PORT", value_parser = reachable)]
     advertise: Option<String>,
     /// Number of worker threads [default: one per core]
@@ -78,15 +79,15 @@ pub(crate) struct Serve {
 #[derive(Args)]
 #[command(next_help_heading = "Tree")]
 struct ParentFlags {
-    /// gRPC addresses of the parent's peers. The parent provides capacity and templates; --config may then have only
-    /// `access:`. https:// before an address, or --tls-ca, enables TLS
+    /// gRPC addresses of the parent's peers. The parent provides capacity and templates; --config may then contain only
+    /// `access:`. To use TLS, write https:// before each address, or pass --tls-ca
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
     /// File with this node's token for the parent. Sent only over TLS or to loopback; reloaded when it changes
     #[arg(long, value_name = "FILE", requires = "parent")]
     parent_token_file: Option<PathBuf>,
-    /// Name of this node at its parent. The same for all its peers, and unique among the parent's children [default:
-    /// --id, if there is no --peers]
+    /// Name of this node at its parent. It must be the same for all peers of this node, and unique among the parent's
+    /// children [default: --id, if there is no --peers]
     #[arg(long, value_name = "NAME", requires = "parent", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
 }
@@ -105,24 +106,24 @@ struct PeerFlags {
     /// Data directory, one per peer. Without it, a restart loses all state
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
-    /// All peers of this node. Includes this one (--id); each has the address of its peer listener, such as
-    /// a=10.0.0.1:5120. `leaseway peers add` adds others later. Needs --data
+    /// All peers of this node, including this one (--id), each with the address of its peer listener, such as
+    /// a=10.0.0.1:5120. Add others later with `leaseway peers add`. Needs --data
     #[arg(long, value_name = "NAME=HOST:PORT,…", value_delimiter = ',', requires = "data", requires = "id")]
     peers: Vec<PeerAddress>,
     /// Listen address for other peers [default: this peer's address in --peers]
     #[arg(long, value_name = "ADDRESS", requires = "peers", value_parser = listen_address)]
     peer_listen: Option<SocketAddr>,
-    /// File with a secret that all peers share. It is never sent. Without a secret or certificates, peers listen on
-    /// loopback only
+    /// File with a secret that all peers share. Peers prove that they know it, without sending it. Without a secret or
+    /// TLS certificates, peers listen on loopback only
     #[arg(long, value_name = "FILE", requires = "peers")]
     peer_secret_file: Option<PathBuf>,
     /// Bootstrap a new cluster. Pass it to every peer on the first start, with --data; it is ignored afterwards
     #[arg(long, requires = "data")]
     bootstrap: bool,
-    /// Bootstrap a cluster that replaces another server. Stop the other server, such as Doorman, first. Until its
-    /// leases have expired, existing clients keep their capacity and new clients get only capacity that others give up.
-    /// SECONDS is the longest remaining lease of the old server [default: the longest lease in the configuration]. Pass
-    /// it to every peer instead of --bootstrap; it is ignored afterwards
+    /// Bootstrap a cluster that replaces another server, such as Doorman. Stop that server first. Until its leases have
+    /// expired, existing clients keep their capacity and new clients get only capacity that others give up. SECONDS is
+    /// the longest remaining lease of the old server [default: the longest lease in the configuration]. Pass it to
+    /// every peer instead of --bootstrap; it is ignored afterwards
     #[arg(
         long,
         value_name = "SECONDS",
@@ -136,8 +137,8 @@ struct PeerFlags {
     /// How a new master learns of existing leases
     #[arg(long, default_value = "promises", value_enum)]
     handover: HandoverFlag,
-    /// Election timing: one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds. Must be the same for all peers;
-    /// several-sites is for round trips of up to 0.2 s
+    /// Election timing: one-site, several-sites (for round trips of up to 0.2 s), or HEARTBEAT,MIN,MAX: the heartbeat
+    /// interval and the range of the election timeout in milliseconds. Must be the same for all peers
     #[arg(long, default_value = "one-site", value_name = "TIMING", requires = "data", value_parser = timing)]
     timing: Timing,
 }
@@ -145,7 +146,7 @@ struct PeerFlags {
 #[derive(Args)]
 #[command(next_help_heading = "TLS")]
 struct PeerTlsFlags {
-    /// CA of the peers' certificates, if not --tls-ca
+    /// File with the CA (PEM) of the peers' certificates [default: --tls-ca]
     #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "peers")]
     peer_tls_ca: Option<PathBuf>,
 }
@@ -153,11 +154,12 @@ struct PeerTlsFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Events")]
 struct EventFlags {
-    /// URL that gets an HTTP POST when a budget reaches a threshold. Repeated until the receiver answers 2xx; signed as
-    /// Standard Webhooks
+    /// URL that gets an HTTP POST when a budget reaches a threshold. It is signed as in Standard Webhooks, and repeated
+    /// for up to a day until the receiver answers 2xx
     #[arg(long, value_name = "URL", requires = "webhook_secret_file")]
     webhook: Option<WebhookUrl>,
-    /// File with the secret that signs posts to --webhook. At least 16 bytes, or whsec_ and base64
+    /// File with the secret that signs posts to --webhook. The secret has at least 16 bytes, or is `whsec_` followed by
+    /// base64
     #[arg(long, value_name = "FILE", requires = "webhook")]
     webhook_secret_file: Option<PathBuf>,
 }
@@ -172,8 +174,8 @@ impl EventFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Administration")]
 struct AdminFlags {
-    /// Listen address for operator commands. `leaseway config`, `peers`, `pool` and others use it [default:
-    /// 127.0.0.1:5160 with --data, none without]
+    /// Listen address for operator commands, such as `leaseway config`, `peers` and `pool` [default: 127.0.0.1:5160
+    /// with --data, none without]
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     admin: Option<SocketAddr>,
     /// File with the operators' token. Without a token or an access policy, --admin must be loopback

@@ -34,7 +34,7 @@ const THREE: &str = include_str!("up/three.yaml");
 pub(crate) struct Up {
     /// File that describes the cluster; --example prints one [default: three peers, a, b and c]
     file: Option<PathBuf>,
-    /// Data directory, instead of the file's
+    /// Data directory, instead of `data` in the file
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
     /// Start only these peers. With several nodes, write NODE/PEER
@@ -43,10 +43,10 @@ pub(crate) struct Up {
     /// Delete the peers' data first
     #[arg(long)]
     fresh: bool,
-    /// Bootstrap a cluster that replaces another server. Stop the other server, such as Doorman, first, and give its
-    /// address to the peers. SECONDS is the longest remaining lease of the old server [default: the longest lease in
-    /// the configuration]; until it has passed, existing clients keep their capacity. In a tree, it applies to the
-    /// root. See `leaseway serve --help-all`
+    /// Bootstrap a cluster that replaces another server, such as Doorman. Stop that server first, and let the peers use
+    /// its address. SECONDS is the longest remaining lease of the old server [default: the longest lease in the
+    /// configuration]; until it has passed, existing clients keep their capacity. In a tree, it applies to the root.
+    /// See `leaseway serve --help-all`
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "longest")]
     take_over: Option<TakeOverFlag>,
     /// Use TLS everywhere. Creates a private CA and certificates in DATA/certs if they are missing, and prints the
@@ -59,7 +59,7 @@ pub(crate) struct Up {
     /// Print the default file, with every key
     #[arg(long, conflicts_with_all = ["file", "data", "only", "fresh", "take_over", "tls", "print"])]
     example: bool,
-    /// Run a demonstration with a web page. It runs in this process, and prints the address of the page
+    /// Run a demonstration in this process, and print the address of its web page
     #[arg(
         long,
         value_enum,

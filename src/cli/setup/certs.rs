@@ -50,7 +50,7 @@ impl CertsCommand {
 }
 
 pub(crate) const EXAMPLES: &str = "\
-Set up mutual TLS with three commands:
+Set up mutual TLS:
 
   leaseway certs init                              on the machine that keeps certs/ca.key
   leaseway certs issue node --host a.internal,b.internal,localhost,127.0.0.1
@@ -82,13 +82,13 @@ pub(crate) struct Issue {
     /// Name of the holder, also used for the file names
     #[arg(value_parser = names::file_name)]
     name: String,
-    /// DNS names and IP addresses of a server. Write no ports; without a host, the certificate is for a client
+    /// DNS names and IP addresses of a server, without ports. Without --host, the certificate is for a client
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = SubjectName::host)]
     host: Vec<SubjectName>,
     /// SPIFFE ids, such as spiffe://acme/web/1
     #[arg(long, value_name = "URI,…", value_delimiter = ',', value_parser = SubjectName::uri)]
     uri: Vec<SubjectName>,
-    /// Validity in days. It ends with the CA at the latest
+    /// Validity in days; it never exceeds that of the CA
     #[arg(long, default_value_t = LEAF_DAYS, value_parser = days())]
     days: u64,
     #[command(flatten)]

@@ -27,7 +27,7 @@ impl TokenCommand {
 pub(crate) struct New {
     /// Identity of the token's holder, as in the access policy
     identity: String,
-    /// Write the token to a new file for this user only. Prints only the line for --tokens
+    /// Write the token to a new file that only this user can read, and print only the line for --tokens
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]

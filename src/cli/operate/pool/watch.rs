@@ -25,7 +25,7 @@ pub(crate) struct Watch {
     /// Omit events of free clients. They have no assignment
     #[arg(long)]
     priority_only: bool,
-    /// Print only underrun and relief. That is when priority clients exceed the total, and when they fit again
+    /// Print only when priority clients exceed the total (underrun), and when they fit again (relieved)
     #[arg(long)]
     underrun_only: bool,
     /// Print only these kinds of events
@@ -46,17 +46,17 @@ enum Kind {
     Connected,
     /// A client lost all its capacity
     Disconnected,
-    /// A client's capacity changed, or its cost rose by the reporting step
+    /// A client's capacity changed, or its cost rose by the step that the template configures
     Update,
-    /// The total changed
+    /// The total capacity of the pool changed
     Total,
     /// Priority clients exceed the total
     Underrun,
     /// Priority clients fit into the total again
     Relieved,
-    /// A client lost its assignment and exceeds the capacity of a free client
+    /// A client lost its assignment and has more than a free client may have
     Downgraded,
-    /// A client's cost reached the mark of `leaseway pool alarm`
+    /// A client's cost reached the value that `leaseway pool alarm` set
     Alarm,
 }
 

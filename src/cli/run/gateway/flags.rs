@@ -24,13 +24,13 @@ pub(crate) struct GatewayFlags {
     /// Rule files of envoyproxy/ratelimit, or directories of them. They are YAML, and reloaded when they change
     #[arg(long, value_name = "FILE|DIR,…", value_delimiter = ',', requires = "gateway_rls")]
     ratelimit_config: Vec<PathBuf>,
-    /// Declare the limits of the rules to the cluster. Its configuration then needs no templates for them. Repeated
-    /// when the rules change. Needs the right to `declare`, and in `serve` --data
+    /// Declare the limits of the rules to the cluster as templates, so that its configuration needs none for them.
+    /// Repeated when the rules change. Needs the permission `declare`; `serve` also needs --data
     #[arg(long, requires = "gateway_rls")]
     declare: bool,
-    /// Windows for HTTP callers, such as tokens/*=100000/60. At all gateways together, at most PERMITS pass in any
-    /// SECONDS for each resource that matches PATTERN; the first matching pattern applies. The cluster's capacity still
-    /// limits the total
+    /// Limits per time window for HTTP callers, such as tokens/*=100000/60. For each resource that matches PATTERN, all
+    /// gateways together grant at most PERMITS in any SECONDS seconds, and never more than the cluster's capacity
+    /// allows. The first matching pattern applies
     #[arg(
         long,
         value_name = "PATTERN=PERMITS/SECONDS,…",
@@ -39,11 +39,11 @@ pub(crate) struct GatewayFlags {
         requires = "gateway_http"
     )]
     window: Vec<LongWindow>,
-    /// File of prices, such as {"gpt-4o": {"input": 0.0000025, "output": 0.00001}}. HTTP callers may then send `model` and
-    /// `usage` in place of an amount of a budget. Reloaded when it changes
+    /// JSON file of prices per model, such as {"gpt-4o": {"input": 0.0000025, "output": 0.00001}}. HTTP callers may
+    /// then send `model` and `usage` instead of the `amount` of a budget. Reloaded when it changes
     #[arg(long, value_name = "FILE", requires = "gateway_http")]
     prices: Option<PathBuf>,
-    /// Maximum number of unsettled HTTP reservations. 503 beyond
+    /// Maximum number of unsettled HTTP reservations. Further ones are answered with 503
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = at_least_one())]
     max_reservations: usize,
     #[command(flatten)]
@@ -144,21 +144,21 @@ impl GatewayFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Leases")]
 struct LeaseFlags {
-    /// Maximum wait of a resource's first request for a lease, 0 to 60000. Envoy's `timeout` (20 ms by default) should
-    /// be longer
+    /// Maximum time in milliseconds that the first request for a resource waits for a lease, 0 to 60000. Set Envoy's
+    /// `timeout` (20 ms by default) to a longer time
     #[arg(long, default_value_t = 500, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=60_000))]
     first_wait_ms: u64,
-    /// Decision on requests without a lease. There is no lease until the cluster has answered, and after the last one
-    /// has expired while no server answers
+    /// Whether to allow or deny requests while the gateway has no lease: until the cluster first answers, and when a
+    /// lease has expired because no server answers
     #[arg(long, default_value = "deny", value_enum)]
     without_lease: WithoutLeaseFlag,
-    /// Patterns of resources that are charged afterwards. Envoy reports their use when a stream ends
-    /// (`apply_on_stream_done`). Reported hits are always charged, and requests are denied until the debt is repaid
+    /// Patterns of resources that are charged after use, when a stream ends and Envoy reports its hits
+    /// (`apply_on_stream_done`). All reported hits are charged; if they exceed the limit, requests are denied until the
+    /// debt is repaid
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     charge: Vec<Glob>,
-    /// Patterns of resources that allow bursts. Unused permits are saved for up to one window, and used permits are
-    /// refilled at a constant rate. Up to twice the limit can pass in one window, and once the limit more for each gateway
-    /// that starts
+    /// Patterns of resources that allow bursts. Permits come at a constant rate, and unused ones are saved for up to
+    /// one window. In one window, up to twice the limit can pass, plus the limit once for each gateway that starts
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     bursts: Vec<Glob>,
 }
@@ -197,10 +197,10 @@ enum WithoutLeaseFlag {
 #[derive(Args)]
 #[command(next_help_heading = "Envoy's rate limit service (RLS)")]
 struct RlsFlags {
-    /// Listen address for /json and /healthcheck of envoyproxy/ratelimit. They serve callers without gRPC
+    /// Listen address for callers without gRPC: /json and /healthcheck as in envoyproxy/ratelimit
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address, requires = "gateway_rls")]
     rls_http: Option<SocketAddr>,
-    /// Another address for the pages of --metrics. One of them is /rlconfig
+    /// Additional listen address for /rlconfig and the other pages of --metrics
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address, requires = "gateway_rls")]
     rls_debug: Option<SocketAddr>,
     /// Also keep metrics under the names of envoyproxy/ratelimit
@@ -210,18 +210,17 @@ struct RlsFlags {
     /// address begins with tcp://
     #[arg(long, value_name = "HOST:PORT", requires = "gateway_rls")]
     rls_statsd: Option<Statsd>,
-    /// Accept several files or xDS resources per domain. Together they must be valid
+    /// Merge the rules of several files or xDS resources for the same domain. The merged rules must be valid
     #[arg(long, requires = "gateway_rls")]
     rls_merge_domains: bool,
-    /// Let all requests pass, and count those over the limit. They are counted as `shadow`
+    /// Let all requests pass. Metrics count those over the limit as `shadow`
     #[arg(long, requires = "gateway_rls")]
     rls_shadow_mode: bool,
-    /// Use `quota_mode` for all rules. A request is then refused only if all its limits refuse it
+    /// Use `quota_mode` for all rules. A request is then denied only if all limits that apply to it are reached
     #[arg(long, requires = "gateway_rls")]
     rls_quota_mode: bool,
-    /// Add headers about the limit that is closest to being reached: the limit, remaining requests, and seconds until the
-    /// reset
-    /// [names if none are given: RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset]
+    /// Add response headers about the limit that is closest to being reached: the limit, the remaining requests, and
+    /// the seconds until the reset [names if none are given: RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset]
     #[arg(
         long,
         value_name = "LIMIT,REMAINING,RESET",
@@ -232,8 +231,8 @@ struct RlsFlags {
         requires = "gateway_rls"
     )]
     rls_headers: Option<HeaderNames>,
-    /// Send dynamic metadata with answers. It has the domain, the descriptors, and `metadata` of rules that let the
-    /// request pass
+    /// Add dynamic metadata to responses: the domain, the descriptors, and the `metadata` of rules that let the request
+    /// pass
     #[arg(long, requires = "gateway_rls")]
     rls_dynamic_metadata: bool,
 }
@@ -269,18 +268,20 @@ fn header_names(text: &str) -> Result<HeaderNames, String> {
 #[derive(Args)]
 #[command(next_help_heading = "Envoy quotas (RLQS)")]
 struct QuotaFlags {
-    /// Validity of an Envoy's quota, 2 to 300. It must be the same at all gateways of an Envoy. Capacity that an Envoy
-    /// gives up is free for others one second after its quota expires; Envoy looks for a lost gateway every 5 seconds
+    /// Validity of a quota in seconds, 2 to 300. It must be the same at all gateways of an Envoy. A shorter one frees
+    /// unused capacity sooner, one second after the quota expires. A longer one lets an Envoy keep its quota while it
+    /// looks for a lost gateway, which it does every 5 seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=300))]
     assignment_secs: u32,
-    /// Assumed demand per second of a new bucket. It counts until the second report
+    /// Assumed demand of a new bucket in requests per second, until its second report
     #[arg(long, default_value_t = 10.0, value_name = "RATE", value_parser = rate)]
     first_wants: f64,
-    /// Maximum number of Envoys. RESOURCE_EXHAUSTED beyond; disconnected ones count until their quotas expire
+    /// Maximum number of Envoys; beyond it, streams fail with RESOURCE_EXHAUSTED. A disconnected Envoy counts until its
+    /// quotas expire
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = at_least_one())]
     max_envoys: usize,
-    /// Maximum number of buckets per Envoy. Further buckets have no quota. --max-resources limits the buckets of all
-    /// Envoys
+    /// Maximum number of buckets per Envoy. Further buckets get no quota. --max-resources limits the buckets of all
+    /// Envoys together
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = at_least_one())]
     max_buckets: usize,
 }

@@ -16,15 +16,15 @@ const DEFAULT_PORT: u16 = 18_000;
 #[derive(Args)]
 #[command(next_help_heading = "Rules from a control plane (xDS)")]
 pub(crate) struct XdsFlags {
-    /// xDS control plane that sends the rules. Replaces --ratelimit-config. The default port is 18000; https:// before
-    /// the address, or a CA, enables TLS. The last rules stay in force while it is away. Before the first rules arrive,
-    /// requests fail and /readyz answers 503
+    /// Address of the xDS control plane that sends the rules, instead of --ratelimit-config. The default port is 18000.
+    /// To use TLS, write https:// before the address, or pass a CA. Until the first rules arrive, requests fail and
+    /// /readyz answers 503; if the control plane is lost later, the last rules stay in force
     #[arg(long, value_name = "HOST:PORT", value_parser = address, requires = "gateway_rls")]
     rls_xds: Option<Endpoint>,
     /// Whether the control plane sends all rules or only changes
     #[arg(long, value_name = "VARIANT", value_enum, default_value = "sotw", requires = "rls_xds")]
     rls_xds_variant: VariantFlag,
-    /// Node id for the control plane. It chooses the rules by this id
+    /// Node id sent to the control plane, which selects the rules by it
     #[arg(
         long,
         value_name = "ID",
@@ -33,7 +33,7 @@ pub(crate) struct XdsFlags {
         requires = "rls_xds"
     )]
     rls_xds_node: String,
-    /// Node metadata for the control plane
+    /// Node metadata sent to the control plane
     #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = pair, requires = "rls_xds")]
     rls_xds_metadata: Vec<(String, String)>,
     /// CA of the control plane's certificate (PEM) [default: that of --tls-ca, else the system's]

@@ -7,9 +7,9 @@ use crate::run::value_parsers::{at_least_one, idle_secs, message_bytes, seconds}
 
 /// Limits on everything that requests can allocate.
 #[derive(Args)]
-#[command(next_help_heading = "Limits (RESOURCE_EXHAUSTED beyond, unless noted)")]
+#[command(next_help_heading = "Limits (requests beyond them fail with RESOURCE_EXHAUSTED, unless noted)")]
 pub(super) struct LimitFlags {
-    /// Maximum number of active resources; one with one client takes about 650 bytes
+    /// Maximum number of active resources; one with one client takes about 650 bytes of memory
     #[arg(long, default_value_t = Limits::default().resources, value_name = "N", value_parser = at_least_one())]
     max_resources: usize,
     /// Maximum number of clients and child nodes per resource; a child node counts once for each priority that it
@@ -21,7 +21,7 @@ pub(super) struct LimitFlags {
         value_parser = at_least_one()
     )]
     max_clients_per_resource: usize,
-    /// Maximum number of clients and child nodes over all resources; each takes about 400 bytes
+    /// Maximum number of clients and child nodes over all resources; each takes about 400 bytes of memory
     #[arg(long, default_value_t = Limits::default().clients, value_name = "N", value_parser = at_least_one())]
     max_clients: usize,
     /// Maximum number of resources per request
@@ -35,10 +35,10 @@ pub(super) struct LimitFlags {
     /// Maximum number of priorities that a child node may report per resource
     #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     max_bands: u16,
-    /// Maximum length of a client, server or resource id (INVALID_ARGUMENT or `bad_id` beyond)
+    /// Maximum length of a client, server or resource id (longer ones fail with INVALID_ARGUMENT or `bad_id`)
     #[arg(long, default_value_t = Limits::default().id_bytes, value_name = "BYTES", value_parser = at_least_one())]
     max_id_bytes: usize,
-    /// Maximum size of a gRPC message (OUT_OF_RANGE beyond)
+    /// Maximum size of a gRPC message (larger ones fail with OUT_OF_RANGE)
     #[arg(
         long,
         default_value_t = Limits::default().message_bytes,
@@ -46,11 +46,12 @@ pub(super) struct LimitFlags {
         value_parser = message_bytes()
     )]
     max_message_bytes: usize,
-    /// Maximum number of open gRPC connections; beyond it, the new one or a long idle one is closed
+    /// Maximum number of open gRPC connections; beyond it, the server closes the new connection or one that has been
+    /// idle for long
     #[arg(long, default_value_t = Limits::default().connections, value_name = "N", value_parser = at_least_one())]
     max_connections: usize,
-    /// Maximum number of clients and child nodes that listen for hints. The same maximum applies separately to streams
-    /// that renew leases. 0 disables both
+    /// Maximum number of clients and child nodes that receive refresh hints over a stream. The same maximum applies,
+    /// separately, to streams that renew leases. 0 disables both kinds of stream
     #[arg(long, default_value_t = Limits::default().watchers, value_name = "N")]
     max_watchers: usize,
     /// Maximum number of queued requests per resource
@@ -59,12 +60,12 @@ pub(super) struct LimitFlags {
     /// Time after which a resource without holders is removed
     #[arg(long, default_value_t = Limits::default().idle_secs, value_name = "SECONDS", value_parser = idle_secs())]
     idle_secs: u64,
-    /// Maximum number of resources with their own series in /metrics, those under the most pressure first; the others
-    /// are summed. 0 disables the series
+    /// Maximum number of resources with their own series in /metrics. Those with the highest demand relative to
+    /// capacity are chosen, and the others are summed. 0 disables the series
     #[arg(long, default_value_t = Limits::default().metrics_resources, value_name = "N")]
     metrics_resources: usize,
-    /// Maximum percentage of each table (connections, clients, resources, watchers, queues, pool places) that one
-    /// identity, or one address without an identity, may use; 100 disables the limit
+    /// Maximum percentage that one caller may use of the limits on connections, clients, resources, watchers, queues
+    /// and pool places. A caller is an identity, or an address without one. 100 disables this limit
     #[arg(
         long,
         default_value_t = Limits::default().address_share,
@@ -83,7 +84,7 @@ pub(super) struct LimitFlags {
         value_parser = at_least_one()
     )]
     max_connection_bytes: usize,
-    /// Time limit for receiving a request (DEADLINE_EXCEEDED beyond)
+    /// Time limit for receiving a request (slower ones fail with DEADLINE_EXCEEDED)
     #[arg(long, default_value_t = Limits::default().request_secs, value_name = "SECONDS", value_parser = seconds())]
     request_secs: u64,
     /// Time after which a connection is closed if its client does not read pending responses
@@ -97,14 +98,14 @@ pub(super) struct LimitFlags {
         value_parser = seconds()
     )]
     idle_connection_secs: u64,
-    /// Maximum number of open connections of each of the HTTP, admin and peer listeners
+    /// Maximum number of open connections per listener, for the HTTP, admin and peer listeners
     #[arg(long, default_value_t = Limits::default().page_connections, value_name = "N", value_parser = at_least_one())]
     max_page_connections: usize,
     /// Maximum number of live-updating browser pages; beyond it, pages are static
     #[arg(long, default_value_t = Limits::default().live_pages, value_name = "N")]
     max_live_pages: usize,
-    /// Maximum number of resources with a history of 15 minutes, 6 hours and 7 days for pages, those under the most
-    /// pressure first. Each takes 7 KB; 0 disables the history
+    /// Maximum number of resources whose history of 15 minutes, 6 hours and 7 days is kept for pages. Those with the
+    /// highest demand relative to capacity are chosen. Each takes 7 KB; 0 disables the history
     #[arg(long, default_value_t = Limits::default().history_resources, value_name = "N")]
     history_resources: usize,
 }
