@@ -77,7 +77,7 @@ pub(crate) enum CliError {
         "connection to {address} lost before the answer: {why}; the request may have taken effect, so check before you retry"
     )]
     CutOff { address: String, why: String },
-    #[error("the server at {address} keeps no configuration: {why}")]
+    #[error("the server at {address} stores no configuration: {why}")]
     HasParent { address: String, why: String },
     #[error("the server at {address} refuses this configuration, and nothing has changed:\n{mistakes}")]
     ConfigRefused { address: String, mistakes: String },
@@ -120,9 +120,9 @@ pub(crate) enum CliError {
     #[error("there are differences")]
     Different,
     /// The checks have been printed.
-    #[error("working, with warnings")]
+    #[error("the cluster works, with warnings")]
     Warned,
-    #[error("unhealthy: clients may get less capacity than they should")]
+    #[error("the cluster is unhealthy: clients may get less capacity than they should")]
     NotWell,
     #[error("input or output is not a terminal; in scripts use `leaseway check -o json`, `leaseway status -o json`")]
     NoTerminal,
@@ -153,7 +153,8 @@ pub(crate) enum CliError {
         "no master found after {count} redirects, the last to {last}: try again in a moment; if it persists, check --advertise of the servers"
     )]
     TooManyRedirects { count: usize, last: String },
-    #[error("no lease for `{resource}`: {client} sent a request a moment ago and keeps its current lease")]
+    #[error("no lease for `{resource}`: {client} sent a request a moment ago and keeps its current lease; ask again \
+             in a few seconds")]
     TooSoon { resource: String, client: String },
     #[error(
         "there is no resource `{0}` on this server: no client has asked this master for it. After a change of master, clients ask again within their refresh interval"
@@ -167,12 +168,14 @@ pub(crate) enum CliError {
         "the server at {address} knows no budget `{resource}`: either its template is not `kind: BUDGET`, or no client has asked for it in this period"
     )]
     NoBudget { resource: String, address: String },
-    #[error("the server at {address} has no data directory to keep usage in: start it with --data")]
-    UsageNotKept { address: String },
-    #[error("`{resource}` is spent once, so no period ends its change: edit its capacity in the configuration instead")]
+    #[error(
+        "the budget `{resource}` has no period that would end the change (`period: none`): edit its capacity in \
+             the configuration instead"
+    )]
     UnendingBudget { resource: String },
     #[error(
-        "the master of `{resource}` has no admin address, or shows it only to callers that may read all resources: start it with --admin, or give a --token-file that may"
+        "the master of `{resource}` has no admin address, or shows it only to callers that may read all resources: \
+         start it with --admin, or pass the --token-file of such a caller"
     )]
     NoAdminAddress { resource: String },
     /// What the client did hold was released.
@@ -185,7 +188,7 @@ pub(crate) enum CliError {
     #[error("there is no lease yet: {why}. The shell keeps trying; `show` lists the leases")]
     NotYet { why: String },
     /// The failures have been printed.
-    #[error("some commands failed")]
+    #[error("some commands failed; their errors are above")]
     ShellFailed,
     #[error("cannot write the result: {0}")]
     Output(std::io::Error),

@@ -25,7 +25,7 @@ pub enum BuildError {
     #[error("the client's id {0}")]
     BadId(BadId),
     /// There is no tokio runtime to spawn the client's task on.
-    #[error("no tokio runtime: build the client inside of one, or use `build_blocking`")]
+    #[error("no tokio runtime: build the client inside one, or use `build_blocking`")]
     NoRuntime,
     /// The thread of a blocking client could not be started.
     #[error("the client's thread could not be started: {0}")]

@@ -314,7 +314,7 @@ func (d *driver) redirected(sent *sentRequest, master string) {
 	why := fmt.Sprintf("%s: not the master; the master is %s", sent.server, master)
 	if endpoint, err := transport.ParseEndpoint(master); err != nil {
 		master = ""
-		why = fmt.Sprintf("%s: not the master, and does not know it", sent.server)
+		why = fmt.Sprintf("%s: not the master, and knows no master", sent.server)
 		d.warn(sent.server, why)
 	} else {
 		master = endpoint.Address
@@ -461,7 +461,7 @@ func (c *Client) setStates(answer *transport.Answer, usage map[string]*session.U
 		}
 		if priority, known := answer.Priorities[o.id]; known {
 			if o.effectivePriority.Swap(priority) != priority && priority != o.priority {
-				c.log.Info("the server counts this client at another priority", "resource", o.id,
+				c.log.Info("the server counts this client at another priority than it requested", "resource", o.id,
 					"claimed", o.priority, "priority", priority)
 			}
 		}

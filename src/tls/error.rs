@@ -45,7 +45,7 @@ pub enum TlsError {
     ServerName(String),
     #[error("{0}")]
     Handshake(String),
-    #[error("the TLS handshake with {with} timed out after {} s: is it another service?", deadline.as_secs())]
+    #[error("the TLS handshake with {with} timed out after {} s: check that the port is that of a Leaseway server", deadline.as_secs())]
     Late { with: String, deadline: Duration },
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Get {
 }
 
 /// How to limit a resource that has no limit.
-const NO_LIMIT: &str = "add a template that matches it to the configuration to limit it";
+const NO_LIMIT: &str = "to limit it, add a template that matches it to the configuration";
 
 fn parse_amount(text: &str) -> Result<Amount, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number, like 40 or 0.5".to_owned())?;

@@ -106,7 +106,7 @@ impl BudgetCommand {
 
 fn change(text: &str) -> Result<f64, String> {
     let change = text.parse::<f64>().ok().filter(|change| change.is_finite() && *change != 0.0);
-    change.ok_or_else(|| format!("`{text}`: expected an amount to add or take away, like +500 or -200"))
+    change.ok_or_else(|| format!("`{text}`: expected an amount to add, like +500, or to take away, like -200"))
 }
 
 /// A budget as its master reports it.
@@ -159,7 +159,7 @@ impl Operator {
             }));
         }
         print(format_args!(
-            "{} has {} until {}, {} before; {} left",
+            "{} has {} until {}; before: {}; {} left",
             escaped(id),
             readable(after),
             utc(end),
@@ -188,14 +188,14 @@ fn in_words(resource: &Resource, budget: &Budget) -> String {
     };
     let forecast = match (budget.forecast, budget.runs_out) {
         (_, Some(at)) => {
-            format!("\nforecast   all is spent at {}, if spending goes on as in this period so far", utc(at))
+            format!("\nforecast   all will be spent at {}, if spending continues as in this period so far", utc(at))
         }
-        (Some(spent), None) => format!("\nforecast   {} at the end of the period", of(spent)),
+        (Some(spent), None) => format!("\nforecast   {} spent at the end of the period", of(spent)),
         (None, None) => String::new(),
     };
     let unknown = if budget.gone > 0.0 && budget.gone >= amount {
-        "\n\nall of it counts as spent by holders that are gone: a server that may have forgotten what was spent counts the\n\
-         whole amount until the period ends. Start the first server of a budget with --data and --bootstrap"
+        "\n\nthe whole amount counts as spent until the period ends, because this server may have lost the record of what was\n\
+         spent. To avoid this, start the first server of a budget with --data and --bootstrap"
     } else {
         ""
     };
@@ -205,7 +205,8 @@ fn in_words(resource: &Resource, budget: &Budget) -> String {
     };
     let pace = budget.pace.map_or_else(String::new, |pace| format!("\npace       {}/s", readable(pace)));
     format!(
-        "budget     {}\namount     {}{carried}\nperiod     {period}\nspent      {}\n  of it by holders that are gone, or lost: {}\nreserved   {} by {} live {}\nleft       {}{pace}{forecast}{unknown}",
+        "budget     {}\namount     {}\nperiod     {period}\nspent      {}\n  by holders that are gone, or unknown: \
+         {}\nreserved   {} by {} live {}\nleft       {}{pace}{forecast}{unknown}",
         escaped(&resource.resource_id),
         readable(amount),
         of(budget.spent),

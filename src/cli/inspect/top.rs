@@ -73,7 +73,7 @@ fn show(terminal: &mut DefaultTerminal, source: &Source) -> Outcome {
             Ok(Update::Stop) => return Ok(()),
             Err(mpsc::TryRecvError::Disconnected) => {
                 return Err(CliError::Runtime(io::Error::other(
-                    "the polling thread has failed; start `leaseway top` again",
+                    "`leaseway top` can no longer ask the cluster, because of an internal error: start it again",
                 )));
             }
             Ok(Update::Observation(seen)) => view.learn(*seen),

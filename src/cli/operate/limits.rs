@@ -162,7 +162,7 @@ impl Set {
         let change = LimitChange { resource_id: resource.clone(), capacity: Some(capacity) };
         let set = common.target.set_limits(vec![change]).await?;
         let name = escaped(&resource);
-        let text = || format!("{name} has the limit {}; its clients follow with their next refresh", number(capacity));
+        let text = || format!("{name} has the limit {}; its clients get it with their next refresh", number(capacity));
         common
             .output
             .print(text, || json!({ "resource": resource, "capacity": capacity, "replaced": set.replaced == 1 }))

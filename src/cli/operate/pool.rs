@@ -187,7 +187,10 @@ impl ReportLoad {
             return print_json(json!({ "capacity": capacity, "floor": floor, "ceiling": ceiling, "memory": memory }));
         }
         let (now, floor, ceiling) = (number(capacity), number(floor), number(ceiling));
-        print(format_args!("{} has {now} now; reports are limited to {floor} to {ceiling}", escaped(&self.resource)))?;
+        print(format_args!(
+            "{} has {now} now; reports count as at least {floor} and at most {ceiling}",
+            escaped(&self.resource)
+        ))?;
         if self.valid.is_none() {
             warn_of_forgetting(answer.memory());
         }

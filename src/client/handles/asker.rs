@@ -178,7 +178,7 @@ impl ClientAsker {
         metrics::redirected(server);
         let error = match master {
             Some(master) => format!("{server}: not the master; the master is {master}"),
-            None => format!("{server}: not the master, and does not know it"),
+            None => format!("{server}: not the master, and knows no master"),
         };
         tracing::debug!("{error}");
         if master.is_none() {
@@ -330,7 +330,10 @@ async fn renew(
     let mut answer = stream.responses.message().await?.ok_or_else(ended)?;
     let mastership = answer.mastership.take();
     if let Some(why) = &answer.restart {
-        tracing::debug!("everything is stated again: {}", leaseway_core::types::escaped(why));
+        tracing::debug!(
+            "the server restarts the stream of renewals, so all leases are sent again: {}",
+            leaseway_core::types::escaped(why)
+        );
     }
     wire::reply(mastership, &[], 0, || Leases::on_stream(answer, sent, stream))
 }

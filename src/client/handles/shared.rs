@@ -464,7 +464,8 @@ impl Shared {
             let Some(opened) = opened else { continue };
             if opened.set_effective_priority(priority) && priority != opened.priority {
                 let claimed = opened.priority;
-                tracing::info!(resource = %id, claimed, priority, "the server counts this client at another priority");
+                tracing::info!(resource = %id, claimed, priority, "the server counts this client at another priority \
+                                                                   than it requested");
             }
         }
     }

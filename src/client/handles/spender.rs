@@ -21,13 +21,13 @@ use crate::{
 #[non_exhaustive]
 pub enum SpendError {
     /// The allowance does not cover it now. More may be left of the budget.
-    #[error("the allowance of this client, {left}, does not cover it now")]
+    #[error("the allowance of this client, {left}, does not cover this amount now")]
     NotCovered {
         /// What is left of the allowance.
         left: f64,
     },
     /// Another caller waits, and was first.
-    #[error("another caller waits for an allowance")]
+    #[error("another caller was first, and still waits for an allowance")]
     Behind,
     /// It is no amount: not finite, negative or too large.
     #[error("not an amount: it must be a finite number from 0 to 1e15")]

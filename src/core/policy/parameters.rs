@@ -134,11 +134,12 @@ fn if_any<T>(value: &Option<T>, write: fn(&T) -> String) -> String {
 }
 
 const PARAMETERS: [Parameter<Settings>; 13] = [
-    words!("priority", "`ignore` (as Doorman), `strict` (higher bands first) or `weighted` (3 counts as three clients)",
+    words!("priority", "`ignore` (as Doorman), `strict` (higher priorities first) or `weighted` (a client of \
+                        priority 3 counts as three)",
         priority, "ignore" => Priority::Ignore, "strict" => Priority::Strict, "weighted" => Priority::Weighted),
     parameter!(
         "reserve",
-        "a fraction from 0 (nothing) to 1 of the capacity, shared by all bands under `priority: strict`",
+        "a fraction from 0 (nothing) to 1 of the capacity, shared by all priorities under `priority: strict`",
         reserve,
         |value| number(value, 0.0..=1.0),
         text
@@ -152,7 +153,7 @@ const PARAMETERS: [Parameter<Settings>; 13] = [
     ),
     parameter!(
         "doorman_priority",
-        "a whole number from -32768 to 32767, the priority of clients below a Doorman server",
+        "a whole number from -32768 to 32767, the priority of clients that ask through a Doorman server",
         doorman_priority,
         parsed,
         text
@@ -230,9 +231,10 @@ const POOL_PARAMETERS: [Parameter<PoolSettings>; 20] = [
         |value| number(value, 0.0..1.0).filter(|part| *part > 0.0),
         text
     ),
-    words!("raise_mode", "`idle` (while little is used) or `demand` (while most is connected)", raise_mode,
+    words!("raise_mode", "`idle` (rises while usage is low) or `demand` (rises to what clients request)", raise_mode,
         "idle" => RaiseMode::Idle, "demand" => RaiseMode::Demand),
-    words!("drop_mode", "`slots` (the places of disconnected clients close), `exp` (by a fraction) or `rate` (steadily)",
+    words!("drop_mode", "`slots` (falls by the capacity of disconnected clients), `exp` (by a fraction) or `rate` \
+                         (at a constant rate)",
         drop_mode, "slots" => DropMode::Slots, "exp" => DropMode::Exp, "rate" => DropMode::Rate),
     parameter!("drop_factor", "a number from 0.001 to 10", drop_factor, |value| number(value, 0.001..=10.0), text),
     parameter!("reduction_window_s", SECONDS, reduction_window, |value| seconds(value).map(Some), |window| if_any(
@@ -248,7 +250,7 @@ const POOL_PARAMETERS: [Parameter<PoolSettings>; 20] = [
     ),
     parameter!("time_factor", FACTOR, time_factor, |value| number(value, 0.0..=1e6), text),
     parameter!("request_factor", FACTOR, request_factor, |value| number(value, 0.0..=1e6), text),
-    words!("cost_weights", "`static` (the factors alone) or `auto` (the cost that matters more now counts ten times)",
+    words!("cost_weights", "`static` (only the factors count) or `auto` (the more pressing cost counts ten times)",
         cost_weights, "static" => CostWeights::Static, "auto" => CostWeights::Auto),
     parameter!("calm_s", SECONDS, calm, seconds, in_seconds),
     parameter!(

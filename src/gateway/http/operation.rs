@@ -88,9 +88,14 @@ const USAGE: Field = Field::optional(
 )
 .or_fields(&["amount", "permits"])
 .with_field("model");
-const WAIT: Field =
-    Field::optional("wait", FieldKind::Seconds { least: 0.0, most: MAX_WAIT }, "Maximum wait in seconds; FIFO.")
-        .or(0.0);
+const WAIT: Field = Field::optional(
+    "wait",
+    FieldKind::Seconds { least: 0.0, most: MAX_WAIT },
+    "Maximum wait in seconds. Waiting \
+                                                                                requests are served in order of \
+                                                                                arrival.",
+)
+.or(0.0);
 
 const GET_LEASE: &[Field] = &[CLIENT, RESOURCE, WANTS, PRIORITY];
 const KEEP_LEASE: &[Field] = &[
@@ -113,7 +118,7 @@ const ACQUIRE: &[Field] = &[PERMITS, WAIT];
 const LIMITS: Field = Field::required(
     "limits",
     FieldKind::List { fields: &[RESOURCE, PERMITS_OR_AMOUNT, AMOUNT, MODEL, USAGE], most: MAX_LIMITS },
-    "The limits; permits or amounts of all of them or none are taken.",
+    "The limits. Permits and amounts are taken from all of them, or from none.",
 );
 const ACQUIRE_ALL: &[Field] = &[LIMITS, WAIT];
 const CHARGE: &[Field] = &[
@@ -130,7 +135,7 @@ const CHARGE: &[Field] = &[
 const EXPIRES_IN: Field = Field::optional(
     "expires_in",
     FieldKind::Seconds { least: 1.0, most: MAX_RESERVED },
-    "Seconds until it expires; the permits or the amount then count as used.",
+    "Seconds until the reservation expires; the permits or the amount then count as used.",
 )
 .or(RESERVED);
 const RESERVE: &[Field] = &[PERMITS_OR_AMOUNT, AMOUNT, MODEL, USAGE, WAIT, EXPIRES_IN];
@@ -138,7 +143,7 @@ const RESERVE_ALL: &[Field] = &[LIMITS, WAIT, EXPIRES_IN];
 const USED: Field = Field::required(
     "used",
     FieldKind::Amount,
-    "Number of permits, or amount, used. The unused rest is returned; an excess is charged. Whole for permits.",
+    "Permits or amount used; permits are whole numbers. The unused rest is returned, and an excess is charged.",
 )
 .or_fields(&["usage"]);
 const USAGE_USED: Field = USAGE.or_fields(&["used"]);
@@ -185,7 +190,12 @@ const CHARGED: &[Member] = &[
 const CHARGED_AMOUNT: &[Member] = &[
     member("resource", MemberKind::Text, "The budget."),
     member("amount", MemberKind::Number, "The amount charged."),
-    member("owed", MemberKind::Number, "What no allowance covers yet. Nothing can be spent until it is paid."),
+    member(
+        "owed",
+        MemberKind::Number,
+        "Debt: the part of the charge that no allowance covers yet. Nothing can be \
+                                        spent until it is covered.",
+    ),
 ];
 const RESERVED_PERMITS: &[Member] = &[
     member("reservation", MemberKind::Text, "Identifies the reservation when it is settled."),
@@ -199,16 +209,30 @@ const RESERVED_AMOUNT: &[Member] = &[
     member("reservation", MemberKind::Text, "Identifies the reservation when it is settled."),
     member("resource", MemberKind::Text, "The budget."),
     member("amount", MemberKind::Number, "The amount reserved."),
-    member("left", MemberKind::Number, "What this gateway may spend now without asking the cluster."),
-    member("period_start", MemberKind::NumberOrNull, "Start of the period in Unix seconds; null: it is spent once."),
-    member("period_end", MemberKind::NumberOrNull, "End of the period in Unix seconds; null: it is spent once."),
-    member("expires_in", MemberKind::Number, "Seconds until the reservation expires; all of it is then spent."),
+    member("left", MemberKind::Number, "Amount that this gateway may spend now without asking the cluster."),
+    member(
+        "period_start",
+        MemberKind::NumberOrNull,
+        "Start of the period in Unix seconds; null: the budget has no \
+                                                      period.",
+    ),
+    member(
+        "period_end",
+        MemberKind::NumberOrNull,
+        "End of the period in Unix seconds; null: the budget has no period.",
+    ),
+    member("expires_in", MemberKind::Number, "Seconds until the reservation expires; its amount then counts as spent."),
 ];
 const SETTLED_AMOUNT: &[Member] = &[
     member("resource", MemberKind::Text, "The budget."),
     member("reserved", MemberKind::Number, "The amount that was reserved."),
     member("used", MemberKind::Number, "The amount that was used."),
-    member("owed", MemberKind::Number, "What no allowance covers yet. Nothing can be spent until it is paid."),
+    member(
+        "owed",
+        MemberKind::Number,
+        "Debt: the part of the charge that no allowance covers yet. Nothing can be \
+                                        spent until it is covered.",
+    ),
 ];
 const SETTLED: &[Member] = &[
     member("resource", MemberKind::Text, "The resource."),
@@ -219,14 +243,28 @@ const SETTLED: &[Member] = &[
 const SPENT: &[Member] = &[
     member("resource", MemberKind::Text, "The budget."),
     member("amount", MemberKind::Number, "The amount spent."),
-    member("left", MemberKind::Number, "What this gateway may spend now without asking the cluster."),
-    member("period_start", MemberKind::NumberOrNull, "Start of the period in Unix seconds; null: it is spent once."),
-    member("period_end", MemberKind::NumberOrNull, "End of the period in Unix seconds; null: it is spent once."),
+    member("left", MemberKind::Number, "Amount that this gateway may spend now without asking the cluster."),
+    member(
+        "period_start",
+        MemberKind::NumberOrNull,
+        "Start of the period in Unix seconds; null: the budget has no \
+                                                      period.",
+    ),
+    member(
+        "period_end",
+        MemberKind::NumberOrNull,
+        "End of the period in Unix seconds; null: the budget has no period.",
+    ),
 ];
 const ALL_RESERVED: &[Member] = &[
     member("reservation", MemberKind::Text, "Identifies the reservation when it is settled."),
     member("limits", MemberKind::List(&[TAKEN, SPENT]), "The limits, in the order of the request."),
-    member("expires_in", MemberKind::Number, "Seconds until the reservation expires; all of it then counts as used."),
+    member(
+        "expires_in",
+        MemberKind::Number,
+        "Seconds until the reservation expires; its permits and amounts then \
+                                              count as used.",
+    ),
 ];
 const ALL_SETTLED: &[Member] =
     &[member("limits", MemberKind::List(&[SETTLED, SETTLED_AMOUNT]), "The limits, in the order of the reservation.")];

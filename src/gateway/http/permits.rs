@@ -483,7 +483,8 @@ fn shortage(entry: &LeaseEntry, permits: u32, needed: Duration) -> String {
         format!("no permits of `{name}` now: the cluster grants this gateway no capacity")
     } else if f64::from(permits) > most {
         format!(
-            "{permits} permits of `{name}` are more than the largest burst, {most}, and will be available in {needed:.0?}"
+            "{permits} permits of `{name}` need a larger lease, because the present one provides at most {most} at \
+             once; retry in {needed:.0?}"
         )
     } else {
         format!("{permits} permits of `{name}` will be available in {needed:.0?}")

@@ -58,7 +58,11 @@ pub(super) async fn read(operation: Operation, request: Request) -> Result<Read,
 
 async fn read_parameter(name: &str, parts: &mut Parts) -> Result<String, Problem> {
     let Path(parameter) = parts.extract::<Path<String>>().await.map_err(|error| {
-        Problem::of_field(ProblemKind::BadValue, name, &format!("in the path: {}", escaped(&error.to_string())))
+        Problem::of_field(
+            ProblemKind::BadValue,
+            name,
+            &format!("the path has an invalid value: {}", escaped(&error.to_string())),
+        )
     })?;
     FieldKind::Id.check(name, &Value::String(parameter.clone()))?;
     Ok(parameter)

@@ -69,7 +69,7 @@ impl RlsService {
         match decision {
             Decision::Answered(answer) => Ok(answer),
             Decision::Awaits(_) | Decision::Undeclared => {
-                Err(Status::internal("the request is still undecided after its wait"))
+                Err(Status::internal("unexpected error: the request is undecided after its wait for a lease"))
             }
         }
     }

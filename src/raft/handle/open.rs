@@ -88,7 +88,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), StartError> {
     };
     if settings.address_of(&settings.name).is_none() {
         let names: Vec<_> = settings.peers.iter().map(|(name, _)| name.as_str()).collect();
-        return wrong(format!("{:?} is not among the peers: {}", settings.name, names.join(", ")));
+        return wrong(format!("this peer, {:?} (--id), is not among --peers: {}", settings.name, names.join(", ")));
     }
     for (place, (name, _)) in settings.peers.iter().enumerate() {
         if settings.peers[..place].iter().any(|(other, _)| other == name) {

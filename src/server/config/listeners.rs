@@ -52,7 +52,8 @@ pub(crate) struct Exposure<'a> {
 /// A listener is reachable from other machines and unprotected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{flag} {address} can be reached from other machines, and {}; if everyone on that network may do everything, pass --insecure", lacks(.tls, .policy)
+    "{flag} {address} can be reached from other machines, but {}: add what is missing, or pass --insecure if \
+     everyone on that network may do everything", lacks(.tls, .policy)
 )]
 pub struct ExposedError {
     pub flag: &'static str,

@@ -169,7 +169,13 @@ impl Audit {
     /// Records a client that asked too soon, at a limited rate.
     pub(crate) fn too_soon(&self, who: &Identity, address: Option<IpAddr>, client: &str, resource: &str) {
         let details = json!({ "client": client, "resource": resource });
-        self.put_limited("asked_too_soon", who.text(), address, "left out of the answer, the lease remains", details);
+        self.put_limited(
+            "asked_too_soon",
+            who.text(),
+            address,
+            "no entry in the answer; the client keeps its lease",
+            details,
+        );
     }
 
     fn put_limited(&self, what: &str, who: &str, address: Option<IpAddr>, outcome: &str, mut details: Value) {

@@ -72,7 +72,10 @@ impl std::str::FromStr for WebhookUrl {
         };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(expected)?;
         if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(format!("`{text}`: leave out the user and password; the secret signs the events"));
+            return Err(format!(
+                "`{text}`: leave out the user and password; the secret of --webhook-secret-file \
+                                authenticates the events"
+            ));
         }
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = uri.port_u16().unwrap_or(if has_tls { 443 } else { 80 });

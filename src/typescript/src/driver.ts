@@ -610,7 +610,7 @@ export class Driver {
     const { server } = sent;
     const master = named === undefined ? undefined : parseAddress(named);
     let why = `${server}: not the master; the master is ${master}`;
-    if (named === undefined) why = `${server}: not the master, and does not know it`;
+    if (named === undefined) why = `${server}: not the master, and knows no master`;
     else if (master === undefined) why = `${server}: not the master, and names an invalid master: ${quoted(named)}`;
     this.lastError = why;
     this.settings.log("debug", why);

@@ -254,12 +254,7 @@ fn inherited_promises_count_until_the_predicted_end_after_a_failover() {
     // The stored promise may exceed the 80 that were held.
     assert!(ann.ask() <= 20.0);
     let told = told(&peers.grpc(next).to_string(), "r", "ann");
-    says(
-        &told,
-        "wants",
-        &["unclaimed"],
-        &["of what earlier masters promised is not claimed by its holders yet, and counts as held for"],
-    );
+    says(&told, "wants", &["unclaimed"], &["to holders that have not claimed it yet; it counts as held for"]);
     sleep(told.latest.unwrap());
     assert_eq!(ann.ask(), told.due);
 }

@@ -77,7 +77,7 @@ fn teams_share_as_on_one_server_wherever_their_clients_are() {
     assert!(said.contains("its maximum is 6"), "{said}");
     let said = explained(&x, "a/1");
     assert!(said.contains("of the 300 that its clients want in the whole tree, and 15.2 of 200 here"), "{said}");
-    assert!(said.contains("The level that binds is the group a"), "{said}");
+    assert!(said.contains("The limiting level is the group a"), "{said}");
 
     // A new team at one node takes from all others.
     let mut c = client(&x, "c/1");

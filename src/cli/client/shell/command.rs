@@ -77,7 +77,7 @@ impl Argument {
 const GET: Usage = Usage {
     name: "get",
     arguments: &[Argument::Client, Argument::Resource, Argument::Capacity],
-    summary: "request capacity and keep the lease until released; repeat it to change the amount",
+    summary: "request capacity and keep the lease until it is released; repeat the command to change the amount",
 };
 const RELEASE: Usage = Usage {
     name: "release",

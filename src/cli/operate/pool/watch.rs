@@ -175,8 +175,8 @@ fn as_text(event: &PoolEvent) -> String {
             format!("{} has {} ({standing}{cost})", name(client.holder.as_ref()), number(client.capacity))
         }
         None => match event.kind() {
-            EventKind::Gap => "events are missing here".to_owned(),
-            EventKind::Begin => "subscribed; no event after this is missing".to_owned(),
+            EventKind::Gap => "some events were lost here".to_owned(),
+            EventKind::Begin => "subscribed; all events from here on are printed".to_owned(),
             _ => String::new(),
         },
     };
@@ -250,7 +250,8 @@ mod tests {
         );
         assert_eq!(
             as_text(&event(EventKind::Begin)),
-            "2023-11-14T22:13:20.123Z  begin         subscribed; no event after this is missing  [20 of 30 connected, 10 priority]"
+            "2023-11-14T22:13:20.123Z  begin         subscribed; all events from here on are printed  [20 of 30 \
+             connected, 10 priority]"
         );
         assert_eq!(
             as_text(&event(EventKind::Total)),

@@ -220,7 +220,8 @@ async fn complete(State(model): State<Arc<Model>>, headers: HeaderMap) -> Respon
         .into_response(),
         Err(retry_after) => {
             let seconds = retry_after.as_secs_f64().ceil().max(1.0).to_string();
-            let error = json!({"error": {"type": "rate_limit", "message": format!("team {name} is over its tokens at {gateway}")}});
+            let error = json!({"error": {"type": "rate_limit", "message": format!("team {name} has used up its \
+                                                                                   tokens at {gateway}")}});
             (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, seconds)], Json(error)).into_response()
         }
     }

@@ -25,8 +25,8 @@ pub enum SettingsError {
     #[error("parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out")]
     WholeUnits,
     #[error(
-        "parameter `reserve` is {reserve}, but `priority` is `{}`: a reserve needs strict bands; \
-         set `priority` to `strict`, or leave it out", priority.name()
+        "parameter `reserve` is {reserve}, but `priority` is `{}`: a reserve needs strict priorities; set `priority` \
+         to `strict`, or leave `reserve` out", priority.name()
     )]
     ReserveWithoutBands { reserve: f64, priority: Priority },
     #[error("`{0}` is not for BUDGET; leave it out")]
@@ -37,7 +37,7 @@ pub enum SettingsError {
     )]
     LeaseOverPeriod { lease: Millis, period: u64 },
     #[error(
-        "`pace` is true, but `period` is `none`: an amount that is spent once has no end to be spread to; set a `period`"
+        "`pace` is true, but `period` is `none`: an amount without a period cannot be spread evenly; set a `period`"
     )]
     PaceWithoutEnd,
     #[error("`carry_over` with `period: none`: an amount that is spent once has no next period; remove one of them")]

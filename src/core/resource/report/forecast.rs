@@ -306,18 +306,18 @@ impl ForecastReport {
             all.push("a pool decides as requests arrive, so the due of each client is not forecast".to_owned());
         }
         all.extend(said(self.over_capacity).map(|over| {
-            format!("{over} more is held than the new capacity: until that has ended, no client gets more")
+            format!("clients hold {over} more than the new capacity: until that has ended, no client gets more")
         }));
         all.extend(said(self.over_due).map(|beyond| {
             format!(
-                "{beyond} is held by clients that would be due less: others get it as those confirm, in {end} s at the \
-                 latest"
+                "clients that would be due less hold {beyond} too much: others get it when those clients confirm \
+                 smaller leases, in {end} s at the latest"
             )
         }));
         all.extend(said(self.unclaimed).map(|unnamed| {
             format!(
-                "{unnamed} of what earlier masters promised is not claimed by its holders yet: they get it back as they \
-                 ask, and others get the rest, in {end} s at the latest"
+                "earlier masters leased {unnamed} to holders that have not claimed it yet: holders that ask get it \
+                 back, and others get the rest, in {end} s at the latest"
             )
         }));
         if self.ungrouped_nodes > 0 {

@@ -330,9 +330,11 @@ pub(super) fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
             Reason::NeedsStorage,
             "this resource is a budget, and this server does not store what was spent: start it with --data, and without --handover learning",
         )),
-        Answer::TooSoon => {
-            Some((Reason::TooSoon, "requested again too soon, although nothing has changed: the lease stays"))
-        }
+        Answer::TooSoon => Some((
+            Reason::TooSoon,
+            "requested again too soon (min_request_interval) although nothing has changed: \
+                                    the client keeps its lease",
+        )),
         Answer::NotYet => Some((
             Reason::NotYet,
             "this node cannot decide yet: it has no lease from its parent, or a budget is between two periods; ask again in a second",

@@ -40,7 +40,7 @@ pub(super) fn picture(cluster: &Cluster<'_>) -> Markup {
         figure.cluster {
             (draw(cluster, WIDE, "wide"))
             (draw(cluster, NARROW, "narrow"))
-            figcaption.unseen { "The tables below have the same in words." }
+            figcaption.unseen { "The tables below show the same as text." }
         }
     }
 }

@@ -55,7 +55,8 @@ pub(crate) struct LivePages {
 /// The maximum number of live pages is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "too many live pages and event streams ({0}): close some, or raise --max-live-pages; a page that is open is static, so reload it"
+    "too many live pages and event streams ({0}): close some, or raise --max-live-pages; a page that does not update \
+     can be reloaded"
 )]
 pub(crate) struct TooManyPages(usize);
 

@@ -139,7 +139,7 @@ fn literal(pattern: &str) -> &str {
 fn role(view: &NodeView) -> &'static str {
     match (view.is_master, view.peers.is_empty()) {
         _ if view.ineligible.is_some() => "ineligible",
-        (true, true) => "master, alone",
+        (true, true) => "master, without peers",
         (true, false) => "master",
         (false, _) => "follower",
     }

@@ -268,7 +268,7 @@ fn top(top: &TopHolders, detail: &ResourceDetail) -> Markup {
             div.columns {
                 section {
                     h2 { "Top consumers" }
-                    (table("Top consumers", &[Text("Holder"), Number("Held, units"), Number("Of the capacity")], &held))
+                    (table("Top consumers", &[Text("Holder"), Number("Held, units"), Number("Share of the capacity")], &held))
                 }
                 section {
                     h2 { "Most unmet demand" }
@@ -380,7 +380,7 @@ fn groups(detail: &ResourceDetail, query: &HolderQuery) -> Markup {
                 @if !query.group.is_empty() {
                     p { a href=(link(query.group.rsplit_once('/').map_or("", |(above, _)| above))) { "One level up" } }
                 }
-                @if rows.is_empty() { p.none { "No group here." } } @else { (table("Groups", &columns, &body)) }
+                @if rows.is_empty() { p.none { "No groups at this level." } } @else { (table("Groups", &columns, &body)) }
                 @if report.groups.len() < report.group_count {
                     p { (text::count(report.groups.len())) " of " (text::count(report.group_count))
                         " groups are listed, those with the largest wants." }
@@ -491,9 +491,15 @@ fn spending(budget: &BudgetReport, amount: f64) -> Markup {
             @if let Some(pace) = budget.pace { " The pace allows " (text::units(pace)) " per second." }
             @match budget.forecast {
                 Some(BudgetForecast { runs_out: Some(at), .. }) => {
-                    " " span.bad { "As in this period so far, all will be spent at " (text::moment(unix(at))) "." }
+                    " " span.bad { "If spending continues as in this period so far, all will be spent at " (text::moment(unix(at))) "." }
                 }
-                Some(BudgetForecast { spent, .. }) => { " As in this period so far, " (part(spent)) " will be spent at its end." }
+                Some(BudgetForecast { spent, .. }) => { " If spending continues as in this period so far, " (part(spent)) " \
+                                                                                                                           will \
+                                                                                                                           be \
+                                                                                                                           spent \
+                                                                                                                           when \
+                                                                                                                           it \
+                                                                                                                           ends." }
                 None => {}
             }
         }

@@ -217,7 +217,7 @@ fn configuration(node: &NodeObservation) -> Vec<Outcome> {
     let mut found = Vec::new();
     for (_, status) in node.statuses().filter(|(_, status)| !status.config_error.is_empty()) {
         let (server, version, why) = (&status.server_id, status.config_version, &status.config_error);
-        let text = format!("{server} refused the newest configuration, version {version} stays in force: {why}");
+        let text = format!("{server} refused the newest configuration, so version {version} stays in force: {why}");
         found.push(warn(text, "fix the file (`leaseway config check FILE`), then reload or apply it again"));
     }
     let versions = by_value(node, |status| status.config_version.to_string());
@@ -313,7 +313,7 @@ fn master(node: &NodeObservation) -> Vec<Outcome> {
         ([master], _) => elected(node, master),
         ([], PeersObservation::Listed(list)) => {
             let (up, all) = voters(node, list);
-            let text = format!("no master, no leases are granted: {up} of {all} peers answer");
+            let text = format!("there is no master, so no leases are granted: {up} of {all} peers answer");
             let next = match 2 * up > all {
                 true => "a majority is up: check that the peers reach each other at their peer addresses",
                 false => {
@@ -323,7 +323,7 @@ fn master(node: &NodeObservation) -> Vec<Outcome> {
             vec![bad(text, next)]
         }
         ([], _) => vec![bad(
-            "no master is known, no leases are granted",
+            "no master is known, so no leases are granted",
             "start a majority of the peers, and check that they reach each other",
         )],
         (several, _) => vec![warn(
@@ -463,7 +463,9 @@ fn resources(node: &NodeObservation) -> Vec<Outcome> {
     if node.master_elsewhere().is_some() {
         return fine("the master knows them");
     }
-    let Some(master) = node.master() else { return vec![bad("no master: no leases are granted", "see `master`")] };
+    let Some(master) = node.master() else {
+        return vec![bad("there is no master, so no leases are granted", "see `master`")];
+    };
     let mut found = Vec::new();
     let mut report =
         |applies: fn(&Resource) -> bool, text: &str, finding: fn(String, &'static str) -> Outcome, next| {
@@ -523,7 +525,8 @@ fn gateways(node: &NodeObservation) -> Vec<Outcome> {
         None if leased == 0 => fine("none holds a lease"),
         None => fine(format!("they hold leases of {leased} resources")),
         Some((share, resource, holder)) => fine(format!(
-            "if {} died, {:.0} % of {} would be unused for up to {} s; no gateway holds a larger part of any of {leased} resources",
+            "if gateway {} failed, {:.0} % of {} would stay unused for up to {} s; this is the largest share that a \
+             gateway holds of any of {leased} resources",
             escaped(&holder.id),
             share * 100.0,
             escaped(&resource.resource_id),

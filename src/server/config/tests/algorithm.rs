@@ -110,8 +110,10 @@ fn parameters() {
         (
             "{priority: high, reserve: 1.5}",
             vec![
-                "4:52: parameter `priority` is `high`, expected `ignore` (as Doorman), `strict` (higher bands first) or `weighted` (3 counts as three clients)".into(),
-                "4:67: parameter `reserve` is `1.5`, expected a fraction from 0 (nothing) to 1 of the capacity, shared by all bands under `priority: strict`".into(),
+                "4:52: parameter `priority` is `high`, expected `ignore` (as Doorman), `strict` (higher priorities \
+                 first) or `weighted` (a client of priority 3 counts as three)".into(),
+                "4:67: parameter `reserve` is `1.5`, expected a fraction from 0 (nothing) to 1 of the capacity, \
+                 shared by all priorities under `priority: strict`".into(),
             ],
         ),
         (
@@ -135,8 +137,8 @@ fn a_reserve_without_strict_bands() {
     };
     for (priority, name) in [("", "ignore"), (", priority: ignore", "ignore"), (", priority: weighted", "weighted")] {
         let expected = format!(
-            "2:20: parameter `reserve` is 0.2, but `priority` is `{name}`: a reserve needs strict bands; \
-             set `priority` to `strict`, or leave it out"
+            "2:20: parameter `reserve` is 0.2, but `priority` is `{name}`: a reserve needs strict priorities; \
+             set `priority` to `strict`, or leave `reserve` out"
         );
         assert_eq!(mistakes(&template(&format!("reserve: 0.2{priority}"))), [expected]);
     }

@@ -258,7 +258,8 @@ fn placeholder() -> Settings {
 fn notifier(node: Addr<NodeActor>) -> impl Fn(&Arc<str>, u64) {
     move |id, generation| {
         if let Err(SendError::Full(Ended { id, .. })) = node.try_send(Ended { id: Arc::clone(id), generation }) {
-            tracing::warn!(resource = %id, "mailbox of the node actor full: it will notice the end of this resource later");
+            tracing::warn!(resource = %id, "this server is busy and will remove the ended resource later: the \
+                                            mailbox of the node actor is full");
         }
     }
 }

@@ -134,8 +134,7 @@ impl Explanation {
             Block::Asks => "Nothing stands in its way: its next request is answered with its due.".to_owned(),
             Block::AwaitsSupply => "This node has no capacity yet, because its parent has not answered.".to_owned(),
             Block::Unclaimed(left, until) => format!(
-                "{} of what earlier masters promised is not claimed by its holders yet, and counts as held for {} at \
-                 most.",
+                "Earlier masters leased {} to holders that have not claimed it yet; it counts as held for {} at most.",
                 amount(*left),
                 self.in_time(*until)
             ),
@@ -145,7 +144,7 @@ impl Explanation {
             ),
             Block::Others(others) => self.others(others),
             Block::Over(over) => format!(
-                "{} more is held than the capacity, from before a cut: until that has ended, no lease grows.",
+                "Holders have {} more than the capacity, from before it was cut: until that has ended, no lease grows.",
                 sum(*over)
             ),
             Block::Unshown(until) => format!(
@@ -220,7 +219,7 @@ impl Explanation {
             DueRule::Pool(state) if state.standing == PoolStanding::Waiting => {
                 "An assignment (`leaseway pool set`) would give it a place before others."
             }
-            DueRule::Groups(_) => "Explain a client at this node to see the level that binds its group.",
+            DueRule::Groups(_) => "Explain a client at this node to see which level limits its group.",
             DueRule::NothingLent => "Explain this node at the parent to see why.",
             DueRule::LoanEnded => "Check the parent: `leaseway status` of this node says when it answered last.",
             _ => return None,
@@ -234,7 +233,7 @@ fn group_advice(limit: &GroupLimit) -> String {
     match limit.because {
         GroupBound::Maximum(_) => format!("More would take a larger maximum of {group}."),
         GroupBound::Lease => "More would take a larger lease of this node.".to_owned(),
-        GroupBound::Unreported => "The parent divides for it once it has answered.".to_owned(),
+        GroupBound::Unreported => "The parent computes its share once it has answered.".to_owned(),
         _ => format!("More would take a larger capacity, or a larger weight or minimum of {group}."),
     }
 }
@@ -272,7 +271,7 @@ fn binding(limit: &GroupLimit) -> String {
         }
     };
     let (group, share, wants) = (named(&limit.binding), amount(limit.binding_share), sum(limit.binding_wants));
-    format!("The level that binds is {group}, which is due {share} of {wants}: {because}.")
+    format!("The limiting level is {group}, which is due {share} of {wants}: {because}.")
 }
 
 fn amount(amount: Amount) -> String {

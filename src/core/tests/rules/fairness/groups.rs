@@ -127,7 +127,7 @@ fn levels_are_divided_one_after_the_other() {
     let said = server.said("acme/web/1");
     assert!(said.contains("its group acme/web is due 20 of the 100 that its clients want"), "{said}");
     assert!(
-        said.contains("The level that binds is the group acme/web, which is due 20 of 100: its maximum is 20"),
+        said.contains("The limiting level is the group acme/web, which is due 20 of 100: its maximum is 20"),
         "{said}"
     );
     let said = server.said("beta/x/1");
@@ -295,7 +295,7 @@ fn override_changes_a_part_of_the_rule_of_a_group() {
     server.overrides_groups(&[("b", maximum(25.0)), ("c", maximum(5.0))]);
     assert_eq!(server.dues(ids), [70.0, 25.0, 5.0]);
     let said = server.said("b/1");
-    assert!(said.contains("The level that binds is the group b, which is due 25 of 100: its maximum is 25."), "{said}");
+    assert!(said.contains("The limiting level is the group b, which is due 25 of 100: its maximum is 25."), "{said}");
     assert!(
         said.contains("The group b has a maximum of 25 in place of 60: ada has overridden its rule for `*`"),
         "{said}"

@@ -146,7 +146,7 @@ fn a_lost_quorum_is_bad() {
         list(node).peer[0].self_ = false;
         list(node).peer[1].self_ = true;
     });
-    let text = "no master, no leases are granted: 1 of 3 peers answer";
+    let text = "there is no master, so no leases are granted: 1 of 3 peers answer";
     assert!(all.contains(&(Severity::Bad, "master", text.into())), "{all:?}");
     let down = all.iter().filter(|(severity, about, text)| {
         (*severity, *about) == (Severity::Bad, "peers") && text.contains("there is no quorum")
@@ -157,7 +157,7 @@ fn a_lost_quorum_is_bad() {
 #[test]
 fn faults_of_configurations_and_versions_are_found() {
     use Severity::Warn;
-    finds(Warn, "configuration", "b refused the newest configuration, version 3 stays", |node| {
+    finds(Warn, "configuration", "b refused the newest configuration, so version 3 stays", |node| {
         status(node, 1).config_error = "1:1: no".into();
     });
     finds(Warn, "configuration", "3 (a, c), 2 (b)", |node| status(node, 1).config_version = 2);
@@ -216,7 +216,7 @@ fn the_price_of_the_death_of_a_gateway_is_told() {
     });
     assert_eq!(
         told,
-        "if b died, 40 % of r would be unused for up to 58 s; no gateway holds a larger part of any of 1 resources"
+        "if gateway b failed, 40 % of r would stay unused for up to 58 s; this is the largest share that a gateway holds of any of 1 resources"
     );
 }
 

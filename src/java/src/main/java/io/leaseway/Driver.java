@@ -299,7 +299,7 @@ final class Driver implements Runnable {
         client.counters().redirects.incrementAndGet();
         String why = request.server + ": not the master; the master is " + master;
         if (master == null) {
-            why = request.server + ": not the master, and does not know it";
+            why = request.server + ": not the master, and knows no master";
             warn(request.server, why);
         }
         client.report((session, now) -> session.redirected(now, request.number, master), why);
