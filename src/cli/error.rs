@@ -153,8 +153,10 @@ pub(crate) enum CliError {
         "no master found after {count} redirects, the last to {last}: try again in a moment; if it persists, check --advertise of the servers"
     )]
     TooManyRedirects { count: usize, last: String },
-    #[error("no lease for `{resource}`: {client} sent a request a moment ago and keeps its current lease; ask again \
-             in a few seconds")]
+    #[error(
+        "no lease for `{resource}`: {client} sent a request a moment ago and keeps its current lease; ask again \
+             in a few seconds"
+    )]
     TooSoon { resource: String, client: String },
     #[error(
         "there is no resource `{0}` on this server: no client has asked this master for it. After a change of master, clients ask again within their refresh interval"

@@ -190,7 +190,7 @@ fn capacity_becomes_free_at_the_predicted_time() {
     let mut bob = Asker::new(&doorman, "cut", "bob", 20.0);
     assert_eq!(bob.ask(), 0.0);
     let cut = told(&at, "cut", "bob");
-    says(&cut, "wants", &["over", "others"], &["50 more is held than the capacity, from before a cut"]);
+    says(&cut, "wants", &["over", "others"], &["Holders have 50 more than the capacity, from before it was cut"]);
 
     let mut eve = Asker::new(&doorman, "own", "eve", 80.0);
     eve.ask();

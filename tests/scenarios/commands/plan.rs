@@ -148,7 +148,7 @@ fn a_plan_lists_losing_clients_and_leases_that_must_expire() {
     for part in [
         "*: capacity 100 → 60",
         "r         100 → 60  100 → 60        2        40 (2)               40",
-        "40 more is held than the new capacity",
+        "clients hold 40 more than the new capacity",
         "70    60       60        30",
         "1 of 1 resources would change; 0 clients would gain, 2 clients would lose",
     ] {

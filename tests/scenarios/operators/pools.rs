@@ -68,7 +68,7 @@ fn a_priority_client_displaces_a_free_one_and_keeps_its_assignment_after_a_failo
     let operator = peers.follower();
     let admin = peers.all().map(|peer| peers.admin(peer).to_string()).collect::<Vec<_>>().join(",");
     let watch = Process::start(&["pool", "watch", "searches", "--admin", &admin], &[]);
-    let begun = || watch.stdout().matches("no event after this is missing").count();
+    let begun = || watch.stdout().matches("all events from here on are printed").count();
     eventually("the watch is connected to a master", || (begun() > 0).then_some(()));
     // The watch misses events during a change of master, which also happens without a kill on a busy machine.
     let seen = |what: &str, before: usize| {

@@ -122,7 +122,7 @@ fn inherited_leases_and_learning_mode_block_until_they_end() {
         (
             ResourceOptions { inherited: Some(inherited), ..options(fair(100.0)) },
             unclaimed,
-            "80 of what earlier masters promised",
+            "Earlier masters leased 80 to holders that have not claimed it yet",
         ),
         (
             ResourceOptions { learning_until: Millis(30_000), ..options(fair(100.0)) },
@@ -148,7 +148,7 @@ fn after_a_cut_of_the_capacity_the_excess_is_explained() {
     server.asks("c", 10.0);
     let explanation = server.explain("c");
     assert!(matches!(explanation.blocks[0], Block::Over(over) if over.get() == 60.0), "{explanation:?}");
-    assert_says(&explanation, &["60 more is held than the capacity", "0 of 40 is free"]);
+    assert_says(&explanation, &["Holders have 60 more than the capacity, from before it was cut", "0 of 40 is free"]);
     server.pass_until_unblocked(&explanation);
     assert_eq!(server.asks("c", 10.0), 10.0);
 }

@@ -115,7 +115,7 @@ fn forecast_includes_inherited_leases() {
     // 20 was free, of which it would be due 10.
     assert_eq!((forecast.over_due.get(), forecast.unclaimed.get()), (10.0, 80.0), "{forecast:?}");
     let sentences = forecast.sentences();
-    assert!(sentences.iter().any(|said| said.starts_with("80 of what earlier masters promised")), "{sentences:?}");
+    assert!(sentences.iter().any(|said| said.starts_with("earlier masters leased 80 to holders")), "{sentences:?}");
     assert!(forecast.until >= Millis(50_000), "{forecast:?}");
     assert_eq!(forecast.changes[0].after.get(), 10.0, "four former holders are expected");
 }

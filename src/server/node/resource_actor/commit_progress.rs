@@ -53,8 +53,11 @@ impl CommitProgress {
         let (guard, term) = (self.guard(number), master_lease.term());
         raft.submit(master_lease, vec![command], move |result| match result {
             Ok(()) => guard.confirm(),
-            Err(ProposeError::Deposed) => tracing::debug!(term, "change of an earlier term was not committed to the \
-                                                                 Raft log"),
+            Err(ProposeError::Deposed) => tracing::debug!(
+                term,
+                "change of an earlier term was not committed to the \
+                                                                 Raft log"
+            ),
             Err(error) => {
                 if let Some(suppressed) = LOGGED.turn() {
                     tracing::warn!(term, suppressed, %error, "change not committed to the Raft log");

@@ -133,7 +133,7 @@ fn levels_are_divided_one_after_the_other() {
     let said = server.said("beta/x/1");
     assert!(said.contains("its group beta/x is due 20 of the 100"), "{said}");
     assert!(
-        said.contains("binds is the group beta, which is due 25 of 105: no group of weight 1 is due more"),
+        said.contains("limiting level is the group beta, which is due 25 of 105: no group of weight 1 is due more"),
         "{said}"
     );
     assert!(said.contains("a larger weight or minimum of the group beta"), "{said}");
