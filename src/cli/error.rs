@@ -170,6 +170,8 @@ pub(crate) enum CliError {
         "the server at {address} knows no budget `{resource}`: either its template is not `kind: BUDGET`, or no client has asked for it in this period"
     )]
     NoBudget { resource: String, address: String },
+    #[error("the server at {address} has no data directory to keep usage in: start it with --data")]
+    UsageNotKept { address: String },
     #[error(
         "the budget `{resource}` has no period that would end the change (`period: none`): edit its capacity in \
              the configuration instead"

@@ -194,18 +194,18 @@ fn in_words(resource: &Resource, budget: &Budget) -> String {
         (None, None) => String::new(),
     };
     let unknown = if budget.gone > 0.0 && budget.gone >= amount {
-        "\n\nthe whole amount counts as spent until the period ends, because this server may have lost the record of what was\n\
+        "\n\nthe whole amount of this period counts as spent, because this server may have lost the record of what was\n\
          spent. To avoid this, start the first server of a budget with --data and --bootstrap"
     } else {
         ""
     };
     let carried = match budget.carried {
         0.0 => String::new(),
-        carried => format!("\n  of it carried over from the period before: {}", readable(carried)),
+        carried => format!("\n  carried over from the period before: {}", readable(carried)),
     };
     let pace = budget.pace.map_or_else(String::new, |pace| format!("\npace       {}/s", readable(pace)));
     format!(
-        "budget     {}\namount     {}\nperiod     {period}\nspent      {}\n  by holders that are gone, or unknown: \
+        "budget     {}\namount     {}{carried}\nperiod     {period}\nspent      {}\n  by holders that are gone, or unknown: \
          {}\nreserved   {} by {} live {}\nleft       {}{pace}{forecast}{unknown}",
         escaped(&resource.resource_id),
         readable(amount),

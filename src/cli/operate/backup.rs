@@ -155,9 +155,10 @@ fn in_words(backup: &Backup) -> String {
     let (limits, overrides) = (several(counts.limits, "limit"), several(counts.overrides, "override"));
     let declarations = several(counts.declarations, "declaration");
     let (assignments, pools) = (several(counts.assignments, "assignment"), several(counts.pools, "record"));
+    let usage = several(counts.usage, "row");
     format!(
         "{configuration}, {limits}, {declarations}, {overrides}, {assignments}, {pools} of costs and balances in \
-             pools"
+         pools, {usage} of usage"
     )
 }
 
