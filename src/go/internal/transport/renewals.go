@@ -51,6 +51,10 @@ func (r *Renewals) Renew(ctx context.Context, request *wire.RenewRequest) (*wire
 		}
 		return nil, err
 	}
+	if response.GetSequence() != request.GetSequence() {
+		// What it decides is for other leases, or was applied already.
+		return nil, status.Errorf(codes.DataLoss, "message %d got the answer to message %d", request.GetSequence(), response.GetSequence())
+	}
 	return response, nil
 }
 
