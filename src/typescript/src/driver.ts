@@ -495,6 +495,12 @@ export class Driver {
         if (error !== undefined && REFUSES_STREAMS.has(error.code)) return this.streamRefused(number, error);
         return this.requestEnded(number, error);
       }
+      if (answer.sequence !== BigInt(message.sequence)) {
+        this.closeRenewals();
+        // What it decides is for other leases, or was applied already.
+        const why = `message ${message.sequence} got the answer to message ${answer.sequence ?? 0}`;
+        return this.requestEnded(number, { code: status.DATA_LOSS, message: why });
+      }
       const redirect = redirectOf(answer.mastership);
       if (redirect !== undefined || answer.restart !== undefined) this.closeRenewals();
       if (redirect !== undefined) return this.redirected(number, redirect.master);
