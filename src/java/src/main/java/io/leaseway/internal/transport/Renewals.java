@@ -62,12 +62,21 @@ public final class Renewals {
     /** Sends a message. done gets the answer, or the error. */
     public void renew(String client, StreamRequest message, BiConsumer<Answer, Throwable> done) {
         Instant sent = Instant.now();
-        waiting.set((response, error) -> Conn.read(response, error, answer -> Answer.ofRenewal(answer, sent), done));
+        waiting.set((response, error) -> Conn.read(response, error, answer -> read(message, answer, sent), done));
         if (ended == null) {
             requests.onNext(Messages.renewRequest(client, message));
         } else {
             finish(null, ended);
         }
+    }
+
+    private static Answer read(StreamRequest message, RenewResponse answer, Instant sent) {
+        if (answer.getSequence() != message.sequence()) {
+            // What it decides is for other leases, or was applied already.
+            String why = "message " + message.sequence() + " got the answer to message " + answer.getSequence();
+            throw Status.DATA_LOSS.withDescription(why).asRuntimeException();
+        }
+        return Answer.ofRenewal(answer, sent);
     }
 
     /** Closes the stream. */
