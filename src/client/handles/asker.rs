@@ -319,6 +319,7 @@ async fn renew(
 ) -> Result<Reply<Leases>, Status> {
     let ended = || Status::unavailable("the stream of renewals has ended");
     let sent = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let sequence = message.sequence;
     let mut stream = match open {
         Some(open) => {
             open.requests.send(message).await.map_err(|_| ended())?;
@@ -328,6 +329,10 @@ async fn renew(
         None => return Err(ended()),
     };
     let mut answer = stream.responses.message().await?.ok_or_else(ended)?;
+    if answer.sequence != sequence {
+        // What it decides is for other leases, or was applied already.
+        return Err(Status::data_loss(format!("message {sequence} got the answer to message {}", answer.sequence)));
+    }
     let mastership = answer.mastership.take();
     if let Some(why) = &answer.restart {
         tracing::debug!(
