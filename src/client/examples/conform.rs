@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Basis, Budget, Client, Gauge, Mode, Permit, Rate, Resource};
+use leaseway_client::{Basis, Budget, Client, Cost, Gauge, Limits, Mode, Permit, Permits, Rate, Resource};
 
 type Failure = Box<dyn Error>;
 
@@ -35,6 +35,8 @@ struct Driver {
     opened: HashMap<String, Opened>,
     /// Permits of gauges in use.
     permits: HashMap<String, Vec<Permit>>,
+    /// Permits of several limits in use.
+    taken: Option<Permits>,
 }
 
 impl Driver {
@@ -97,6 +99,33 @@ impl Driver {
                 }
                 return Ok(count.to_string());
             }
+            // The default of the library.
+            ["streams"] => return Ok("100".to_owned()),
+            ["all", costs, "0"] => {
+                return Ok(match self.limits(costs)?.try_acquire() {
+                    Ok(permits) => {
+                        self.taken = Some(permits);
+                        "true".to_owned()
+                    }
+                    Err(refusal) => format!("refused {}", refusal.resource),
+                });
+            }
+            // A timeout drops the future, which is how a wait is cancelled, too.
+            ["all" | "cancel", costs, seconds] => {
+                let wait = Duration::from_secs(seconds.parse()?);
+                let permits = tokio::time::timeout(wait, self.limits(costs)?.acquire()).await;
+                self.taken = permits.ok().transpose()?;
+                return Ok(self.taken.is_some().to_string());
+            }
+            ["return"] => self.taken = None,
+            ["opposite", one, other, n, seconds] => {
+                let end = tokio::time::Instant::now() + Duration::from_secs(seconds.parse()?);
+                let [first, second] = [[one, other], [other, one]].map(|[first, second]| {
+                    let limits = self.limits(&format!("{first}={n},{second}={n}"));
+                    limits.map(|limits| tokio::spawn(take_repeatedly(limits, end)))
+                });
+                return Ok(format!("{} {}", first?.await?, second?.await?));
+            }
             ["close", name] => drop(self.opened.remove(name)),
             ["exit"] => {
                 if let Some(client) = self.client.take() {
@@ -119,6 +148,19 @@ impl Driver {
         }
     }
 
+    /// The limits `NAME=N,…`.
+    fn limits(&self, costs: &str) -> Result<Limits, Failure> {
+        let costs = costs.split(',').map(|cost| -> Result<Cost, Failure> {
+            let (name, n) = cost.split_once('=').ok_or("expected NAME=N")?;
+            Ok(match self.opened(name)? {
+                Opened::Rate(rate) => rate.of(n.parse()?),
+                Opened::Gauge(gauge) => gauge.of(n.parse()?),
+                Opened::Budget(budget) => budget.of(n.parse()?),
+            })
+        });
+        Ok(self.client()?.limits(costs.collect::<Result<Vec<_>, _>>()?))
+    }
+
     fn opened(&self, name: &str) -> Result<&Opened, Failure> {
         self.opened.get(name).ok_or_else(|| "it is not open".into())
     }
@@ -130,6 +172,16 @@ async fn spend(budget: &Budget, amount: f64, wait: Duration) -> bool {
         return budget.try_spend(amount).is_ok();
     }
     tokio::time::timeout(wait, budget.spend(amount)).await.is_ok_and(|spent| spent.is_ok())
+}
+
+/// Takes and returns permits until `end`. Returns how often.
+async fn take_repeatedly(limits: Limits, end: tokio::time::Instant) -> u32 {
+    let mut times = 0;
+    while tokio::time::Instant::now() < end {
+        let Ok(Ok(_permits)) = tokio::time::timeout_at(end, limits.acquire()).await else { break };
+        times += 1;
+    }
+    times
 }
 
 #[tokio::main]

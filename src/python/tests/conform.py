@@ -1,6 +1,8 @@
 """The program with which `leaseway-bench conform` drives this library."""
 
+import asyncio
 import sys
+import threading
 import time
 
 import leaseway
@@ -11,6 +13,8 @@ class Driver:
         self.client = None
         self.opened = {}
         self.permits = {}
+        # Permits of several limits in use.
+        self.taken = None
 
     def open(self, id, servers, mode):
         self.client = leaseway.Client.from_env(servers=servers.split(","), id=id, mode=mode)
@@ -64,6 +68,65 @@ class Driver:
     def left(self, name):
         return self.opened[name].left
 
+    def streams(self):
+        # The default of the library.
+        return 100
+
+    def limits(self, costs):
+        parts = (cost.split("=") for cost in costs.split(","))
+        return self.client.limits(*(self.opened[name].of(int(n)) for name, n in parts))
+
+    def all(self, costs, seconds):
+        if float(seconds) == 0:
+            taken = self.limits(costs).try_acquire()
+            if not taken:
+                return f"refused {taken.resource}"
+            self.taken = taken
+            return "true"
+        try:
+            self.taken = self.limits(costs).acquire(timeout=float(seconds))
+        except TimeoutError:
+            return "false"
+        return "true"
+
+    def cancel(self, costs, seconds):
+        limits = self.limits(costs)
+
+        async def wait():
+            return await limits.acquire_async()
+
+        try:
+            # It cancels the wait.
+            self.taken = asyncio.run(asyncio.wait_for(wait(), float(seconds)))
+        except asyncio.TimeoutError:
+            return "false"
+        return "true"
+
+    # The name of the command is a keyword of Python.
+    def return_(self):
+        self.taken.release()
+
+    def opposite(self, one, other, n, seconds):
+        end, counts = time.monotonic() + float(seconds), [0, 0]
+
+        def take_repeatedly(caller, costs):
+            limits = self.limits(costs)
+            while (left := end - time.monotonic()) > 0:
+                try:
+                    permits = limits.acquire(timeout=left)
+                except TimeoutError:
+                    return
+                counts[caller] += 1
+                permits.release()
+
+        costs = [f"{one}={n},{other}={n}", f"{other}={n},{one}={n}"]
+        callers = [threading.Thread(target=take_repeatedly, args=pair) for pair in enumerate(costs)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        return f"{counts[0]} {counts[1]}"
+
     def close(self, name):
         # The lease is released with the last reference.
         del self.opened[name]
@@ -76,7 +139,7 @@ driver = Driver()
 for line in sys.stdin:
     command, *arguments = line.split()
     try:
-        answer = getattr(driver, command)(*arguments)
+        answer = getattr(driver, "return_" if command == "return" else command)(*arguments)
     except Exception as error:
         answer = f"error {error!r}"
     print("ok" if answer is None else answer, flush=True)

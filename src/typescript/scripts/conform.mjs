@@ -2,11 +2,47 @@
 
 import { createInterface } from "node:readline";
 
-import { Client } from "../dist/esm/index.js";
+import { setImmediate as nextTurn } from "node:timers/promises";
+
+import { Client, Permits } from "../dist/esm/index.js";
 
 let client;
 const opened = new Map();
 const permits = new Map();
+/** Permits of several limits in use. */
+let taken;
+
+/** The limits `NAME=N,…`. */
+function limits(costs) {
+  const parts = costs.split(",").map((cost) => cost.split("="));
+  return client.limits(...parts.map(([name, n]) => opened.get(name).of(Number(n))));
+}
+
+/** Waits for the permits of all limits. Returns whether it has them. */
+async function waitForAll(costs, options) {
+  try {
+    taken = await limits(costs).acquire(options);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Takes and returns permits until `end`. Returns how often. */
+async function takeRepeatedly(costs, end) {
+  for (let times = 0; ; times += 1) {
+    const timeoutMs = end - Date.now();
+    if (timeoutMs <= 0) return times;
+    try {
+      const permits = await limits(costs).acquire({ timeoutMs });
+      permits.release();
+      // Promises alone would keep timers waiting.
+      await nextTurn();
+    } catch {
+      return times;
+    }
+  }
+}
 
 const commands = {
   open: (id, servers, mode) => {
@@ -60,6 +96,23 @@ const commands = {
     }
   },
   left: (name) => opened.get(name).left,
+  // The default of the library.
+  streams: () => 100,
+  all: (costs, seconds) => {
+    if (Number(seconds) > 0) return waitForAll(costs, { timeoutMs: Number(seconds) * 1000 });
+    const result = limits(costs).tryAcquire();
+    if (!(result instanceof Permits)) return `refused ${result.resource}`;
+    taken = result;
+    return true;
+  },
+  cancel: (costs, seconds) => waitForAll(costs, { signal: AbortSignal.timeout(Number(seconds) * 1000) }),
+  return: () => taken.release(),
+  opposite: async (one, other, n, seconds) => {
+    const end = Date.now() + Number(seconds) * 1000;
+    const costs = [`${one}=${n},${other}=${n}`, `${other}=${n},${one}=${n}`];
+    const counts = await Promise.all(costs.map((cost) => takeRepeatedly(cost, end)));
+    return counts.join(" ");
+  },
   close: (name) => opened.get(name).close(),
   exit: () => client.close(),
 };

@@ -4,10 +4,12 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	leaseway "github.com/leaseway/leaseway/src/go"
@@ -20,6 +22,8 @@ type driver struct {
 	budgets map[string]*leaseway.Budget
 	// The release functions of permits in use.
 	permits map[string][]func()
+	// taken releases the permits of several limits in use.
+	taken func()
 }
 
 func (d *driver) resource(name string) *leaseway.Resource {
@@ -95,6 +99,32 @@ func (d *driver) execute(words []string) (string, error) {
 			count++
 		}
 		return strconv.Itoa(count), nil
+	case "streams":
+		// The default of the library.
+		return "100", nil
+	case "all":
+		limits, err := d.limits(name)
+		if err != nil {
+			return "", err
+		}
+		if number == 0 {
+			return d.tryAll(limits)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(number*float64(time.Second)))
+		defer cancel()
+		return d.waitForAll(ctx, limits)
+	case "cancel":
+		limits, err := d.limits(name)
+		if err != nil {
+			return "", err
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(time.Duration(number*float64(time.Second)), cancel)
+		return d.waitForAll(ctx, limits)
+	case "return":
+		d.taken()
+	case "opposite":
+		return d.opposite(name, words[2], words[3], words[4])
 	case "close":
 		d.resource(name).Close()
 	case "exit":
@@ -103,6 +133,77 @@ func (d *driver) execute(words []string) (string, error) {
 		return "", fmt.Errorf("unknown command %q", words[0])
 	}
 	return "ok", nil
+}
+
+// limits returns the limits NAME=N,….
+func (d *driver) limits(costs string) (*leaseway.Limits, error) {
+	var parts []leaseway.Cost
+	for _, cost := range strings.Split(costs, ",") {
+		name, number, _ := strings.Cut(cost, "=")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case d.rates[name] != nil:
+			parts = append(parts, d.rates[name].Of(n))
+		case d.gauges[name] != nil:
+			parts = append(parts, d.gauges[name].Of(n))
+		default:
+			parts = append(parts, d.budgets[name].Of(float64(n)))
+		}
+	}
+	return d.client.Limits(parts...)
+}
+
+func (d *driver) tryAll(limits *leaseway.Limits) (string, error) {
+	release, err := limits.TryAcquire()
+	if refusal := (*leaseway.RefusalError)(nil); errors.As(err, &refusal) {
+		return "refused " + refusal.Resource, nil
+	}
+	d.taken = release
+	return "true", err
+}
+
+func (d *driver) waitForAll(ctx context.Context, limits *leaseway.Limits) (string, error) {
+	release, err := limits.Acquire(ctx)
+	if err != nil && ctx.Err() != nil {
+		return "false", nil
+	}
+	d.taken = release
+	return "true", err
+}
+
+// opposite takes and returns n permits of two limits, in two goroutines and orders, for a time. It returns how often.
+func (d *driver) opposite(one, other, n, seconds string) (string, error) {
+	duration, err := time.ParseDuration(seconds + "s")
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), duration)
+	defer cancel()
+	var counts [2]int
+	var callers sync.WaitGroup
+	for i, costs := range []string{one + "=" + n + "," + other + "=" + n, other + "=" + n + "," + one + "=" + n} {
+		limits, err := d.limits(costs)
+		if err != nil {
+			return "", err
+		}
+		callers.Add(1)
+		go func() {
+			defer callers.Done()
+			for ctx.Err() == nil {
+				release, err := limits.Acquire(ctx)
+				if err != nil {
+					return
+				}
+				counts[i]++
+				release()
+			}
+		}()
+	}
+	callers.Wait()
+	return fmt.Sprintf("%d %d", counts[0], counts[1]), nil
 }
 
 // spend returns whether the amount was spent.

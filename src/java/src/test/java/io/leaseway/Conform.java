@@ -11,13 +11,18 @@ import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.stream.Stream;
 
 /** The program with which {@code leaseway-bench conform} drives this library. */
 final class Conform {
     private Client client;
     private final Map<String, Resource> opened = new HashMap<>();
     private final Map<String, Deque<Permit>> permits = new HashMap<>();
+    /** Permits of several limits in use. */
+    private Permit taken;
 
     public static void main(String[] arguments) throws IOException {
         Conform driver = new Conform();
@@ -66,11 +71,102 @@ final class Conform {
             case "left" -> {
                 return String.valueOf(((Budget) opened.get(name)).left());
             }
+            // The default of the library.
+            case "streams" -> {
+                return "100";
+            }
+            case "all" -> {
+                return number(words) == 0 ? tryAll(name) : String.valueOf(waitForAll(name, number(words)));
+            }
+            case "cancel" -> {
+                return String.valueOf(cancelWait(name, number(words)));
+            }
+            case "return" -> taken.close();
+            case "opposite" -> {
+                return opposite(name, words[2], words[3], Double.parseDouble(words[4]));
+            }
             case "close" -> opened.get(name).close();
             case "exit" -> client.close();
             default -> throw new IllegalArgumentException("unknown command " + words[0]);
         }
         return "ok";
+    }
+
+    /** Returns the limits NAME=N,…. */
+    private Limits limits(String costs) {
+        return client.limits(Stream.of(costs.split(",")).map(this::cost).toArray(Cost[]::new));
+    }
+
+    private Cost cost(String text) {
+        String[] parts = text.split("=");
+        Resource resource = opened.get(parts[0]);
+        long n = Long.parseLong(parts[1]);
+        if (resource instanceof Rate rate) {
+            return rate.of(n);
+        }
+        return resource instanceof Gauge gauge ? gauge.of(n) : ((Budget) resource).of(n);
+    }
+
+    private String tryAll(String costs) {
+        try {
+            taken = limits(costs).tryAcquire();
+            return "true";
+        } catch (RefusedException refused) {
+            return "refused " + refused.resource();
+        }
+    }
+
+    private boolean waitForAll(String costs, double seconds) throws InterruptedException {
+        try {
+            taken = limits(costs).acquire(duration(seconds));
+            return true;
+        } catch (TimeoutException passed) {
+            return false;
+        }
+    }
+
+    private boolean cancelWait(String costs, double seconds) throws Exception {
+        CompletableFuture<Permit> wait = limits(costs).acquireAsync();
+        try {
+            taken = wait.get((long) (seconds * 1e9), TimeUnit.NANOSECONDS);
+            return true;
+        } catch (TimeoutException passed) {
+            wait.cancel(false);
+            return false;
+        }
+    }
+
+    /** Takes and returns n permits of two limits, in two threads and orders, for a time. Returns how often. */
+    private String opposite(String one, String other, String n, double seconds) throws Exception {
+        long end = System.nanoTime() + (long) (seconds * 1e9);
+        CompletableFuture<Integer> first = takeRepeatedly(one + "=" + n + "," + other + "=" + n, end);
+        CompletableFuture<Integer> second = takeRepeatedly(other + "=" + n + "," + one + "=" + n, end);
+        return first.get() + " " + second.get();
+    }
+
+    private CompletableFuture<Integer> takeRepeatedly(String costs, long end) {
+        var result = new CompletableFuture<Integer>();
+        Runnable caller = () -> {
+            int times = 0;
+            try {
+                for (long left = end - System.nanoTime(); left > 0; left = end - System.nanoTime()) {
+                    Permit permit = limits(costs).acquire(Duration.ofNanos(left));
+                    times++;
+                    permit.close();
+                }
+                result.complete(times);
+            } catch (TimeoutException passed) {
+                result.complete(times);
+            } catch (InterruptedException | RuntimeException error) {
+                result.completeExceptionally(error);
+            }
+        };
+        new Thread(caller).start();
+        return result;
+    }
+
+    private static Duration duration(double seconds) {
+        return Duration.ofNanos((long) (seconds * 1e9));
     }
 
     private static double number(String[] words) {
