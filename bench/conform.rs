@@ -16,8 +16,9 @@ use tokio::{
     time::{Duration, timeout},
 };
 
-use self::cases::{CASES, Case, Kit, UNSUPPORTED};
+use self::cases::{CASES, Case, Kit};
 use crate::common::{
+    driver::UNSUPPORTED,
     error::Error,
     output::{print, write_json},
 };
@@ -49,8 +50,8 @@ pub(crate) struct ConformArgs {
 struct CaseResult {
     number: u8,
     name: &'static str,
-    /// The library has no budgets, which the case is about.
-    left_out: bool,
+    /// Whether the library has what the case is about: budgets, streams, or several limits at once.
+    offered: bool,
     /// Why the case failed.
     failure: Option<String>,
     seconds: f64,
@@ -59,11 +60,11 @@ struct CaseResult {
 pub(crate) fn main(args: &ConformArgs) -> Result<(), Error> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(Error::io("start a runtime"))?;
     let results = LocalSet::new().block_on(&runtime, run(args))?;
-    for CaseResult { number, name, left_out, failure, seconds } in &results {
+    for CaseResult { number, name, offered, failure, seconds } in &results {
         match failure {
-            None if *left_out => print(&format!("{number:>3}  -     {seconds:>5.1} s  {name}"))?,
-            None => print(&format!("{number:>3}  pass  {seconds:>5.1} s  {name}"))?,
-            Some(why) => print(&format!("{number:>3}  FAIL  {seconds:>5.1} s  {name}: {why}"))?,
+            None if !offered => print(&format!("{number:>3}  not offered      {name}"))?,
+            None => print(&format!("{number:>3}  pass  {seconds:>7.1} s  {name}"))?,
+            Some(why) => print(&format!("{number:>3}  FAIL  {seconds:>7.1} s  {name}: {why}"))?,
         }
     }
     write_json(args.json.as_deref(), &results)?;
@@ -71,9 +72,9 @@ pub(crate) fn main(args: &ConformArgs) -> Result<(), Error> {
     if failed > 0 {
         return Err(Error::NotConforming { failed, cases: results.len() });
     }
-    match results.iter().filter(|result| result.left_out).count() {
+    match results.iter().filter(|result| !result.offered).count() {
         0 => print(&format!("{} cases passed", results.len())),
-        left_out => print(&format!("{} cases passed, {left_out} left out: no budgets", results.len() - left_out)),
+        others => print(&format!("{} cases passed, {others} not offered by the library", results.len() - others)),
     }
 }
 
@@ -100,7 +101,7 @@ async fn judge(case: &'static Case, kit: Kit) -> CaseResult {
     let begin = Instant::now();
     let outcome = timeout(CASE_TIMEOUT, (case.run)(kit)).await;
     let failure = outcome.unwrap_or_else(|_| Err(format!("no result after {} s", CASE_TIMEOUT.as_secs()))).err();
-    let left_out = failure.as_deref() == Some(UNSUPPORTED);
-    let failure = failure.filter(|_| !left_out);
-    CaseResult { number: case.number, name: case.name, left_out, failure, seconds: begin.elapsed().as_secs_f64() }
+    let offered = failure.as_deref() != Some(UNSUPPORTED);
+    let failure = failure.filter(|_| offered);
+    CaseResult { number: case.number, name: case.name, offered, failure, seconds: begin.elapsed().as_secs_f64() }
 }

@@ -11,6 +11,9 @@ use tokio::{
 /// The time limit of an answer, beyond the time that the command itself takes. Programs of some languages start slowly.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The answer to a command for something that the library does not have.
+pub(crate) const UNSUPPORTED: &str = "unsupported";
+
 /// What the library may use of a resource, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Usable {
@@ -88,13 +91,24 @@ impl Driver {
         answer.parse().map_err(|_| format!("`count`: expected a number, got {answer}"))
     }
 
-    /// Opens a budget. The error is `unsupported` if the library has none.
+    /// Opens a budget.
     pub(crate) async fn open_budget(&mut self, resource: &str) -> Result<(), String> {
-        match self.send(&format!("budget {resource}")).await?.as_str() {
+        match self.send_optional(&format!("budget {resource}"), Duration::ZERO).await?.as_str() {
             "ok" => Ok(()),
-            "unsupported" => Err("unsupported".to_owned()),
             other => Err(format!("`budget {resource}`: expected ok or unsupported, got {other}")),
         }
+    }
+
+    /// Sends a command for something that not every library has. The error is [`UNSUPPORTED`] if this one does not.
+    async fn send_optional(&mut self, command: &str, takes: Duration) -> Result<String, String> {
+        let answer = self.send_within(command, takes).await?;
+        if answer == UNSUPPORTED { Err(answer) } else { Ok(answer) }
+    }
+
+    /// The number of resources from which on the library renews leases by a stream.
+    pub(crate) async fn streams(&mut self) -> Result<usize, String> {
+        let answer = self.send_optional("streams", Duration::ZERO).await?;
+        answer.parse().map_err(|_| format!("`streams`: expected a number or unsupported, got {answer}"))
     }
 
     /// Spends an amount of a budget. Waits for the allowance, but no longer than this; 0 seconds do not wait.

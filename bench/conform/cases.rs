@@ -4,12 +4,13 @@ mod budgets;
 mod leases;
 mod limiters;
 mod servers;
+mod streams;
 
 use std::{pin::Pin, time::Instant};
 
 use tokio::time::{Duration, sleep};
 
-use super::server::{Received, Script, ScriptedServer};
+use super::server::{Grant, Message, Received, Renewal, Script, ScriptedServer};
 use crate::common::driver::Driver;
 
 /// The time limit of a condition that must become true.
@@ -18,9 +19,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The resource of most cases.
 const RESOURCE: &str = "r";
-
-/// The failure of a case about budgets with a library that has none.
-pub(super) const UNSUPPORTED: &str = "unsupported";
 
 /// Why a case failed.
 type Outcome = Result<(), String>;
@@ -91,6 +89,20 @@ pub(super) const CASES: &[Case] = &[
     case!(48, budgets::an_answer_to_another_incarnation_is_dropped),
     case!(49, budgets::a_release_reports_what_was_spent),
     case!(50, budgets::missing_amounts_are_reported_promptly),
+    case!(51, streams::a_stream_is_opened_only_where_it_is_offered),
+    case!(52, streams::leases_are_renewed_by_their_indexes),
+    case!(53, streams::a_renewed_lease_counts_from_its_message),
+    case!(54, streams::a_renewal_covers_only_what_is_held),
+    case!(55, streams::a_resource_that_was_left_out_is_stated_again),
+    case!(56, streams::a_smaller_lease_is_stated_before_it_is_renewed),
+    case!(57, streams::a_renewal_that_arrives_after_the_expiry_is_dropped),
+    case!(58, streams::after_a_lost_stream_leases_stay_and_another_is_opened),
+    case!(59, streams::without_the_service_leases_are_renewed_by_get_capacity),
+    case!(60, streams::a_redirect_on_a_stream_is_followed),
+    case!(61, streams::after_a_restart_everything_is_stated_on_another_stream),
+    case!(62, streams::an_answer_to_another_message_is_not_believed),
+    case!(63, streams::an_unanswered_message_closes_its_stream),
+    case!(64, streams::the_stream_of_an_earlier_master_is_not_used),
 ];
 
 /// Starts programs and servers.
@@ -117,6 +129,28 @@ impl Kit {
         let mut client = self.client(&[&server], mode).await?;
         client.expect_ok(&format!("rate {RESOURCE} {wants}")).await?;
         Ok((server, client))
+    }
+
+    /// Starts a server that offers streams, and a client with as many rates as it needs to use one. Returns when the
+    /// client renews all leases by their indexes.
+    async fn streamed(&self, grant: Grant) -> Result<(ScriptedServer, Driver), String> {
+        let server = ScriptedServer::start(Script::Grant(grant)).await?;
+        server.renew(Renewal::Grant(grant));
+        let mut client = self.client(&[&server], "safe").await?;
+        self.open_many(&mut client).await?;
+        renewing(&server, Instant::now()).await?;
+        usable(&mut client, grant.capacity, "lease").await?;
+        Ok((server, client))
+    }
+
+    /// Opens as many rates as the client needs to use a stream, and one more that may be closed.
+    async fn open_many(&self, client: &mut Driver) -> Outcome {
+        let resources = client.streams().await?.max(1) + 1;
+        client.expect_ok(&format!("rate {RESOURCE} 100")).await?;
+        for n in 1..resources {
+            client.expect_ok(&format!("rate {RESOURCE}{n} 100")).await?;
+        }
+        Ok(())
     }
 
     /// Starts a server and a client that opens a budget.
@@ -150,6 +184,22 @@ async fn request_since(
     condition: impl Fn(&Received) -> bool,
 ) -> Result<Received, String> {
     eventually(what, async || Ok(server.received_since(since).into_iter().find(&condition))).await
+}
+
+/// Waits for a message on a stream that fulfils the condition, from `since` on.
+async fn message_since(
+    server: &ScriptedServer,
+    since: Instant,
+    what: &str,
+    condition: impl Fn(&Message) -> bool,
+) -> Result<Message, String> {
+    eventually(what, async || Ok(server.messages_since(since).into_iter().find(&condition))).await
+}
+
+/// Waits until the client renews all leases by their indexes.
+async fn renewing(server: &ScriptedServer, since: Instant) -> Result<Message, String> {
+    let renews = |message: &Message| message.renews(RESOURCE) && message.request.entry.is_empty();
+    message_since(server, since, "a message that only renews", renews).await
 }
 
 /// Waits until the client may use this much, on this basis.

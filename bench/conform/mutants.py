@@ -13,6 +13,7 @@ SESSION, STATE, LEASE = "session.rs", "session/resource_state.rs", "session/leas
 ROUTE, PACE, WIRE = "session/route.rs", "session/pace.rs", "transport/wire.rs"
 BUCKET, GAUGE = "limiter/bucket.rs", "limiter/waiting/gauge.rs"
 BUDGET, SHARED = "limiter/budget.rs", "handles/shared.rs"
+STREAM, ASKER = "session/stream.rs", "handles/asker.rs"
 
 # Case, file, text, and what replaces it.
 MUTANTS = [
@@ -29,7 +30,7 @@ MUTANTS = [
     (11, SESSION, "if shrank && given.token.is_some()", "if shrank && given.token.is_none()"),
     (12, SESSION, "entry.named_until.is_some_and(|end| end <= now)", "entry.named_until.is_some_and(|_| false)"),
     (13, WIRE, "lease.capacity.filter(|capacity| capacity.is_finite())?", "lease.capacity?"),
-    (14, "session/stream.rs", "Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng)",
+    (14, STREAM, "Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng)",
         "Some(_) => MIN_REQUEST_GAP"),
     (15, SESSION, "if self.in_flight.is_some() || now < self.pause_until", "if now < self.pause_until"),
     (16, SESSION, "resources_per_request: settings.resources_per_request.max(1)", "resources_per_request: 1"),
@@ -68,6 +69,23 @@ MUTANTS = [
     (48, SESSION, "if incarnation(&entry.demand) != ", "if incarnation(&entry.demand).is_none() && Some(0) != "),
     (49, SHARED, "if opened.is_budget() {", "if opened.is_budget() && opened.wants(now).amount < 0.0 {"),
     (50, BUDGET, "if waiting > 0.0 { first } else { refused }", "first.min(waiting)"),
+    (51, ASKER, "self.renews_by_stream && renews_by_stream", "self.renews_by_stream || renews_by_stream"),
+    (52, STREAM, "lease.end = in_flight.sent.plus(usable_length(", "let _ = in_flight.sent.plus(usable_length("),
+    (53, STREAM, "lease.end = in_flight.sent.plus(usable_length(", "lease.end = now.plus(usable_length("),
+    (54, STREAM, "&& self.asked.as_ref().is_some_and(|asked| self.demand.is_same(asked))", ""),
+    (55, STREAM, "self.note_answer(id, false);\n            self.keep_lease(now, id);",
+        "self.note_answer(id, true);\n            self.keep_lease(now, id);"),
+    (56, STREAM, "is_taken && !is_cut", "is_taken || is_cut"),
+    (57, STREAM, "if entry.named_until.is_some_and(|end| end <= now)", "if entry.named_until.is_some_and(|_| false)"),
+    (58, STREAM, "if self.stream.open.take().is_some_and(|open| open.next == 1)",
+        "if self.stream.open.take().is_some_and(|open| open.next == 0)"),
+    (59, STREAM, "self.pause_streams(now, PAUSE_MAX);", ""),
+    (60, ASKER, "let mastership = answer.mastership.take();\n    if",
+        "let mastership = answer.mastership.take().filter(|_| false);\n    if"),
+    (61, STREAM, "if reply.restart {", "if reply.restart && open.next == 0 {"),
+    (62, ASKER, "if answer.sequence != sequence {", "if answer.sequence > sequence {"),
+    (63, PACE, "deadline: Millis(3_000)", "deadline: Millis(300_000)"),
+    (64, ASKER, "self.stream.take().filter(|open| open.number == request.stream)", "self.stream.take()"),
 ]
 
 

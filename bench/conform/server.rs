@@ -1,5 +1,7 @@
 //! A server that answers by a script, and records the requests.
 
+mod streams;
+
 use std::{
     net::SocketAddr,
     pin::Pin,
@@ -21,10 +23,14 @@ use leaseway_proto::{
         Hint, WatchRequest,
         push_server::{Push, PushServer},
     },
+    session::session_server::SessionServer,
 };
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::Duration};
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Request, Response, Status, transport::server::TcpIncoming};
+
+use self::streams::Streams;
+pub(super) use self::streams::{Message, Renewal};
 
 /// A lease to answer with.
 #[derive(Debug, Clone, Copy)]
@@ -139,6 +145,7 @@ struct State {
     received: Mutex<Vec<Received>>,
     released: Mutex<Vec<ReleaseCapacityRequest>>,
     watchers: Mutex<Vec<mpsc::Sender<Result<Hint, Status>>>>,
+    streams: Streams,
     in_flight: AtomicUsize,
     max_in_flight: AtomicUsize,
     /// The last token.
@@ -167,6 +174,7 @@ impl ScriptedServer {
             received: Mutex::default(),
             released: Mutex::default(),
             watchers: Mutex::default(),
+            streams: Streams::default(),
             in_flight: AtomicUsize::new(0),
             max_in_flight: AtomicUsize::new(0),
             token: AtomicU64::new(0),
@@ -174,7 +182,8 @@ impl ScriptedServer {
         let service = Service(Arc::clone(&state));
         let server = tonic::transport::Server::builder()
             .add_service(CapacityServer::new(service.clone()))
-            .add_service(PushServer::new(service));
+            .add_service(PushServer::new(service.clone()))
+            .add_service(SessionServer::new(service));
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         let task = tokio::spawn(async move {
             let _ = server.serve_with_incoming(incoming).await;
@@ -275,7 +284,7 @@ impl Capacity for Service {
             is_master: Some(true),
             endpoint: lock(&self.0.endpoints).clone(),
             term: Some(1),
-            renews_by_stream: None,
+            renews_by_stream: self.0.streams.are_offered().then_some(true),
         }))
     }
 
@@ -314,7 +323,11 @@ impl Capacity for Service {
         request: Request<ReleaseCapacityRequest>,
     ) -> Result<Response<ReleaseCapacityResponse>, Status> {
         lock(&self.0.released).push(request.into_inner());
-        Ok(Response::new(ReleaseCapacityResponse::default()))
+        let mastership = match &*lock(&self.0.script) {
+            Script::Redirect(master_address) => Some(Mastership { master_address: master_address.clone() }),
+            _ => None,
+        };
+        Ok(Response::new(ReleaseCapacityResponse { mastership, ..ReleaseCapacityResponse::default() }))
     }
 }
 
