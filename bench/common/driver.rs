@@ -111,6 +111,42 @@ impl Driver {
         answer.parse().map_err(|_| format!("`streams`: expected a number or unsupported, got {answer}"))
     }
 
+    /// Takes permits and amounts of several limits (`NAME=N,…`) without waiting. Returns the limit that refuses.
+    pub(crate) async fn try_all(&mut self, limits: &str) -> Result<Option<String>, String> {
+        let command = format!("all {limits} 0");
+        let answer = self.send_optional(&command, Duration::ZERO).await?;
+        match answer.split_once(' ') {
+            None if answer == "true" => Ok(None),
+            Some(("refused", limit)) => Ok(Some(limit.to_owned())),
+            _ => Err(format!("`{command}`: expected true or refused NAME, got {answer}")),
+        }
+    }
+
+    /// The same, waiting at most this long.
+    pub(crate) async fn all(&mut self, limits: &str, seconds: u32) -> Result<bool, String> {
+        self.wait_for_all("all", limits, seconds).await
+    }
+
+    /// The same without a time limit. The caller cancels the wait after these seconds.
+    pub(crate) async fn cancelled(&mut self, limits: &str, seconds: u32) -> Result<bool, String> {
+        self.wait_for_all("cancel", limits, seconds).await
+    }
+
+    async fn wait_for_all(&mut self, command: &str, limits: &str, seconds: u32) -> Result<bool, String> {
+        let command = format!("{command} {limits} {seconds}");
+        let answer = self.send_optional(&command, Duration::from_secs(seconds.into())).await?;
+        answer.parse().map_err(|_| format!("`{command}`: expected true or false, got {answer}"))
+    }
+
+    /// Two callers take and return `n` of two limits again and again, each in another order. Returns how often each
+    /// was served.
+    pub(crate) async fn opposite(&mut self, limits: [&str; 2], n: u32, seconds: u32) -> Result<[u32; 2], String> {
+        let command = format!("opposite {} {} {n} {seconds}", limits[0], limits[1]);
+        let answer = self.send_optional(&command, Duration::from_secs(seconds.into())).await?;
+        let counts = answer.split_once(' ').and_then(|(one, other)| Some([one.parse().ok()?, other.parse().ok()?]));
+        counts.ok_or_else(|| format!("`{command}`: expected two numbers, got {answer}"))
+    }
+
     /// Spends an amount of a budget. Waits for the allowance, but no longer than this; 0 seconds do not wait.
     pub(crate) async fn spend(&mut self, resource: &str, amount: u32, seconds: u32) -> Result<bool, String> {
         let command = format!("spend {resource} {amount} {seconds}");

@@ -3,6 +3,7 @@
 mod budgets;
 mod leases;
 mod limiters;
+mod limits;
 mod servers;
 mod streams;
 
@@ -103,6 +104,15 @@ pub(super) const CASES: &[Case] = &[
     case!(62, streams::an_answer_to_another_message_is_not_believed),
     case!(63, streams::an_unanswered_message_closes_its_stream),
     case!(64, streams::the_stream_of_an_earlier_master_is_not_used),
+    case!(65, limits::several_limits_are_taken_together_or_not_at_all),
+    case!(66, limits::the_limit_that_refuses_is_named),
+    case!(67, limits::a_caller_is_served_when_the_last_limit_has_room),
+    case!(68, limits::callers_in_opposite_orders_are_served),
+    case!(69, limits::a_wait_that_times_out_keeps_nothing),
+    case!(70, limits::a_cancelled_wait_keeps_nothing),
+    case!(71, limits::a_refusal_keeps_no_amount_and_an_amount_no_permit),
+    case!(72, limits::a_wait_that_ends_gives_the_amount_back),
+    case!(73, limits::budgets_in_opposite_orders_do_not_block_each_other),
 ];
 
 /// Starts programs and servers.

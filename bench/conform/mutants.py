@@ -14,6 +14,7 @@ ROUTE, PACE, WIRE = "session/route.rs", "session/pace.rs", "transport/wire.rs"
 BUCKET, GAUGE = "limiter/bucket.rs", "limiter/waiting/gauge.rs"
 BUDGET, SHARED = "limiter/budget.rs", "handles/shared.rs"
 STREAM, ASKER = "session/stream.rs", "handles/asker.rs"
+JOINT, LIMITS, BUDGETS = "limiter/waiting/joint.rs", "handles/limits.rs", "handles/limits/budgets.rs"
 
 # Case, file, text, and what replaces it.
 MUTANTS = [
@@ -86,6 +87,17 @@ MUTANTS = [
     (62, ASKER, "if answer.sequence != sequence {", "if answer.sequence > sequence {"),
     (63, PACE, "deadline: Millis(3_000)", "deadline: Millis(300_000)"),
     (64, ASKER, "self.stream.take().filter(|open| open.number == request.stream)", "self.stream.take()"),
+    (65, "limiter/joint.rs", "Ok(()) if passes => limits", "Ok(()) => limits"),
+    (66, LIMITS, "of_kind.nth(place)", "of_kind.next()"),
+    (67, JOINT, "all.set_wakers(&keys, Some(waker));", "all.set_wakers(&keys, None);"),
+    (68, JOINT, "order.sort_by_key(|&at| parts[at].0.borrowed().rank());", ""),
+    (69, JOINT, "all.set_wakers(&keys, None);\n                all.0.iter_mut().zip(keys)",
+        "all.set_wakers(&keys, None);\n                all.0.iter_mut().zip(keys).take(0)"),
+    (70, JOINT, "all.set_wakers(&keys, None);\n                all.0.iter_mut().zip(keys)",
+        "all.set_wakers(&keys, None);\n                all.0.iter_mut().zip(keys).take(0)"),
+    (71, LIMITS, "amounts.give_back_and_want();", "drop(self.budgets.keep(amounts));"),
+    (72, BUDGETS, "for_each(|(_, reservation)| reservation.settle_amount(Amount::ZERO))", "for_each(drop)"),
+    (73, BUDGETS, "taken.give_back_and_want();\n            consume", "std::mem::forget(taken);\n            consume"),
 ]
 
 
