@@ -262,6 +262,45 @@ class ServerTest {
 
     /** Three peers, whose master is killed. */
     @Test
+    void aStreamGoesOnWithTheNextMaster(@TempDir Path data) throws Exception {
+        List<TestServer> peers = TestServer.startPeers(List.of(new Template("r*", 100, 20, 1)), data);
+        peers.forEach(this::kept);
+        Client client = connect(peers.get(0).address);
+        List<Rate> rates = new ArrayList<>();
+        for (int n = 0; n < 150; n++) {
+            rates.add(client.rate("r" + n, options -> options.wants(10)));
+        }
+        ready(client);
+        eventually("it learns the peers", () -> client.health().endpoints().size() == 3);
+        eventually("a stream", () -> client.renewalStream() != 0);
+        eventually("all leases are renewed", () -> areFresh(rates));
+        String master = client.health().server();
+        long stream = client.renewalStream();
+        peers.stream().filter(peer -> peer.address.equals(master)).forEach(TestServer::kill);
+        long killed = System.nanoTime();
+        eventually("a stream with the next master", () -> {
+            assertTrue(areLeased(rates), "a lease has a gap");
+            return !client.health().server().equals(master) && client.renewalStream() > stream;
+        });
+        double found = (System.nanoTime() - killed) / 1e9;
+        long next = client.renewalStream();
+        // Longer than the rest of the leases of the first master.
+        while (System.nanoTime() - killed < 25_000_000_000L) {
+            assertTrue(areLeased(rates), "a lease has a gap");
+            sleep(5);
+        }
+        eventually("all leases are renewed", () -> areFresh(rates));
+        assertEquals(next, client.renewalStream());
+        assertEquals(0, client.stats().leasesEnded());
+        System.out.printf("a stream with the next master after %.2f s%n", found);
+    }
+
+    private static boolean areLeased(List<Rate> rates) {
+        return rates.stream().allMatch(rate -> rate.limit() == 10 && rate.basis() == Basis.LEASED);
+    }
+
+    /** Three peers, whose master is killed. */
+    @Test
     void aFailoverKeepsLeasesAndServesNewcomers(@TempDir Path data) throws Exception {
         List<TestServer> peers = TestServer.startPeers(List.of(new Template("r", 99, 20, 1)), data);
         peers.forEach(this::kept);
