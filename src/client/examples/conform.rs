@@ -99,6 +99,20 @@ impl Driver {
                 }
                 return Ok(count.to_string());
             }
+            ["close", name] => drop(self.opened.remove(name)),
+            ["exit"] => {
+                if let Some(client) = self.client.take() {
+                    client.close().await;
+                }
+            }
+            _ => return self.execute_for_several(words).await,
+        }
+        Ok("ok".to_owned())
+    }
+
+    /// The commands for streams and several limits.
+    async fn execute_for_several(&mut self, words: &[&str]) -> Result<String, Failure> {
+        match *words {
             // The default of the library.
             ["streams"] => return Ok("100".to_owned()),
             ["all", costs, "0"] => {
@@ -125,12 +139,6 @@ impl Driver {
                     limits.map(|limits| tokio::spawn(take_repeatedly(limits, end)))
                 });
                 return Ok(format!("{} {}", first?.await?, second?.await?));
-            }
-            ["close", name] => drop(self.opened.remove(name)),
-            ["exit"] => {
-                if let Some(client) = self.client.take() {
-                    client.close().await;
-                }
             }
             _ => return Err(format!("unknown command: {words:?}").into()),
         }
