@@ -1,6 +1,7 @@
 //! Budgets: clients' own books never exceed the amount, through lost masters and crashed clients.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -15,6 +16,7 @@ use crate::harness::{
     config::ConfigFile,
     doorman::entry,
     peers::Peers,
+    process::leaseway,
     wait::{eventually, runtime},
 };
 
@@ -95,6 +97,16 @@ fn a_budget_is_spent_once_through_lost_masters_and_crashed_clients() {
     });
     // Two masters were lost, and a client with its slice.
     assert!(all as f64 >= AMOUNT as f64 * 0.90, "{all} of {AMOUNT} spent");
+    let book = |spender: &Spender| spender.spent.load(Ordering::SeqCst) as f64;
+    eventually("the export is what clients have spent", || {
+        let exported = exported(&peers);
+        let of = |holder: &str| exported.get(holder).copied().unwrap_or_default();
+        let is_same = |n: usize| of(&format!("spender-{n}")) == book(&spenders[n]);
+        let of_both = book(&spenders[0]) + book(&spenders[4]);
+        // The last report of the process that crashed may be missing.
+        let crashed = of("spender-0") <= of_both && of("spender-0") >= book(&spenders[4]);
+        ([1, 2, 3].into_iter().all(is_same) && crashed).then_some(())
+    });
     // A client that cannot report gets nothing, and is told why.
     let plain = GetCapacityRequest {
         client_id: Some("plain".into()),
@@ -104,6 +116,18 @@ fn a_budget_is_spent_once_through_lost_masters_and_crashed_clients() {
     let answer = peers.doorman(peers.master()).get(plain).unwrap();
     assert!(answer.response.is_empty(), "{answer:?}");
     assert_eq!(answer.problem[0].reason(), "needs_report");
+}
+
+/// What each holder has spent, as a master that did not see all of it exports it.
+fn exported(peers: &Peers) -> BTreeMap<String, f64> {
+    let output =
+        leaseway(&["usage", "export", "tokens", "--format", "jsonl", "--server", &peers.endpoints().join(",")]);
+    let rows = output.stdout;
+    let row = |line: &str| -> (String, f64) {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        (row["holder"].as_str().unwrap().to_owned(), row["spent"].as_f64().unwrap())
+    };
+    rows.lines().map(row).collect()
 }
 
 /// Reserves 40 of each of two budgets, uses up to 40 and settles, until neither grants more.
