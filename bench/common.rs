@@ -3,6 +3,7 @@
 pub(crate) mod driver;
 pub(crate) mod error;
 pub(crate) mod output;
+pub(crate) mod redis;
 pub(crate) mod server;
 pub(crate) mod tls;
 

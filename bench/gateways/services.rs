@@ -2,7 +2,6 @@
 //! and a service with an even share of the limit.
 
 use std::{
-    io,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -22,21 +21,14 @@ use leaseway_proto::envoy::ratelimit::{
     rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
 };
 use serde::{Deserialize, Serialize};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
-    sync::{mpsc, oneshot},
-};
+use tokio::net::TcpListener;
 use tonic::{
     Request, Response, Status,
     transport::{Server, server::TcpIncoming},
 };
 
 use crate::{
-    common::{error::Error, output::print, server::Signals},
+    common::{error::Error, output::print, redis::Redis, server::Signals},
     gateways::Protocol,
 };
 
@@ -123,7 +115,7 @@ impl Verdicts {
                 for descriptor in &request.descriptors {
                     let counted = redis.count(key(request, descriptor, second), 1).await;
                     let counted = counted.ok_or_else(|| Status::unavailable("the connection to Redis is lost"))?;
-                    passes &= counted <= u64::from(*limit);
+                    passes &= counted <= i64::from(*limit);
                 }
                 Ok(passes)
             }
@@ -200,88 +192,4 @@ async fn acquire(
     let acquired = Acquired { resource, permits, remaining: 1_000_000.0, capacity: 1_000_000.0 };
     let body = serde_json::to_vec(&acquired).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], body))
-}
-
-// Counters in Redis, as rate limit services keep them: one key for each limit and second, with INCRBY and EXPIRE in one
-// write. Only these commands of the Redis protocol are implemented.
-
-/// The maximum number of requests that wait for the connection.
-const QUEUE: usize = 1024;
-
-/// A Redis client with one connection, which pipelines requests.
-#[derive(Clone)]
-pub(crate) struct Redis(mpsc::Sender<Count>);
-
-struct Count {
-    key: String,
-    hits: u32,
-    counted: oneshot::Sender<u64>,
-}
-
-impl Redis {
-    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Redis> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let (read, write) = stream.into_split();
-        let (counts, asked) = mpsc::channel(QUEUE);
-        let (waiting, answered) = mpsc::channel(QUEUE);
-        tokio::spawn(send(write, asked, waiting));
-        tokio::spawn(receive(BufReader::new(read), answered));
-        Ok(Redis(counts))
-    }
-
-    /// Adds `hits` to the count of a key, and returns the new count. `None` if the connection to Redis is lost.
-    pub(crate) async fn count(&self, key: String, hits: u32) -> Option<u64> {
-        let (counted, answer) = oneshot::channel();
-        self.0.send(Count { key, hits, counted }).await.ok()?;
-        answer.await.ok()
-    }
-}
-
-/// Sends all waiting requests in one write.
-async fn send(
-    mut write: OwnedWriteHalf,
-    mut asked: mpsc::Receiver<Count>,
-    waiting: mpsc::Sender<oneshot::Sender<u64>>,
-) {
-    let (mut bytes, mut counts) = (Vec::new(), Vec::new());
-    while asked.recv_many(&mut counts, QUEUE).await > 0 {
-        bytes.clear();
-        for Count { key, hits, .. } in &counts {
-            command(&mut bytes, &["INCRBY", key, &hits.to_string()]);
-            command(&mut bytes, &["EXPIRE", key, "2"]);
-        }
-        if write.write_all(&bytes).await.is_err() {
-            return;
-        }
-        for count in counts.drain(..) {
-            if waiting.send(count.counted).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn command(bytes: &mut Vec<u8>, words: &[&str]) {
-    bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
-    }
-}
-
-/// Reads two numbers for each request: the count, and the result of EXPIRE.
-async fn receive(mut read: BufReader<OwnedReadHalf>, mut answered: mpsc::Receiver<oneshot::Sender<u64>>) {
-    let mut line = String::new();
-    while let Some(counted) = answered.recv().await {
-        let Some(count) = number(&mut read, &mut line).await else { return };
-        let Some(_) = number(&mut read, &mut line).await else { return };
-        // Fails if the caller has given up.
-        let _ = counted.send(count);
-    }
-}
-
-async fn number(read: &mut BufReader<OwnedReadHalf>, line: &mut String) -> Option<u64> {
-    line.clear();
-    read.read_line(line).await.ok()?;
-    line.strip_prefix(':')?.trim_end().parse().ok()
 }
