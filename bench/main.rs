@@ -6,10 +6,12 @@
 //!   clients together never use more than the capacity.
 //! - `hostile` attacks a server and measures what its well-behaved clients notice.
 //! - `gateways` measures the gateways for HTTP and Envoy.
+//! - `budgets` compares a budget with counters in Redis.
 //! - `conform` checks a client library in any language against a scripted server.
 //!
 //! Any server that speaks the Doorman protocol can be measured with `load` and `compare`.
 
+mod budgets;
 mod chaos;
 mod common;
 mod compare;
@@ -54,6 +56,7 @@ Quote ratios, not absolute figures. Run nothing else on the machine during a mea
 
 #[derive(Subcommand)]
 enum Command {
+    Budgets(budgets::BudgetsArgs),
     Ceiling(compare::ceiling::CeilingArgs),
     Chaos(Box<chaos::args::ChaosArgs>),
     Compare(compare::CompareArgs),
@@ -66,6 +69,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Budgets(args) => budgets::main(&args),
         Command::Ceiling(args) => compare::ceiling::main(&args),
         Command::Chaos(args) => chaos::main(&args),
         Command::Compare(args) => compare::main(&args),

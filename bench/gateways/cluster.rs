@@ -124,11 +124,11 @@ pub(crate) fn redis(program: &str, interrupt: &Interrupt) -> Result<(Server, Soc
     Ok((server, address))
 }
 
-fn free() -> Result<SocketAddr, Error> {
+pub(crate) fn free() -> Result<SocketAddr, Error> {
     Ok(ports::free(Ipv4Addr::LOCALHOST, 1).map_err(Error::io("find a free port"))?[0])
 }
 
-fn process<'w>(words: impl Iterator<Item = &'w str>) -> Result<Server, Error> {
+pub(crate) fn process<'w>(words: impl Iterator<Item = &'w str>) -> Result<Server, Error> {
     let log = tempfile::tempfile().map_err(Error::io("create a temporary file"))?;
     Server::start(&words.map(str::to_owned).collect::<Vec<_>>(), &log)
 }
@@ -144,6 +144,6 @@ fn running(
     Ok(Running { served: Served { protocol, address, pid: process.id() }, pages, process })
 }
 
-fn await_listening(process: &Server, address: SocketAddr, interrupt: &Interrupt) -> Result<(), Error> {
+pub(crate) fn await_listening(process: &Server, address: SocketAddr, interrupt: &Interrupt) -> Result<(), Error> {
     process.await_ready(STARTUP, interrupt, || TcpStream::connect(address).map(drop).map_err(|error| error.to_string()))
 }
