@@ -38,6 +38,8 @@ pub(crate) struct TrialReport {
     pub(crate) denied: usize,
     /// What was used of budgets.
     pub(crate) spent: f64,
+    /// The part of it that driven clients have used.
+    pub(crate) spent_by_driven: u64,
     /// Counters of the kernel, if the run was in a namespace.
     pub(crate) packets: Option<PacketCounts>,
     /// The number of claims to be master that name a term.
@@ -118,7 +120,11 @@ impl ChaosReport {
                 sum(|run| run.passed),
                 sum(|run| run.denied)
             ),
-            format!("- amounts of budgets used: {:.0}", self.runs.iter().map(|run| run.spent).sum::<f64>()),
+            format!(
+                "- amounts of budgets used: {:.0}, {} of it by driven clients",
+                self.runs.iter().map(|run| run.spent).sum::<f64>(),
+                self.runs.iter().map(|run| run.spent_by_driven).sum::<u64>()
+            ),
             format!("- calls of operators: {}", sum(|run| run.calls)),
         ];
         let packets = self.runs.iter().filter_map(|run| run.packets).reduce(|one, other| one.and(other));

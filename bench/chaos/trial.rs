@@ -89,6 +89,7 @@ pub(crate) fn run(
         two_masters: two_masters(&evidence.claims, &evidence.nodes),
         over: verdict.over,
         spent: verdict.spent,
+        spent_by_driven: evidence.spent_by_driven,
         shared: verdict.sums.into_iter().find(|(name, _)| name == SCARCE).map(|(_, sum)| sum).unwrap_or_default(),
         violations: verdict.violations,
     })
@@ -108,6 +109,7 @@ struct Evidence {
     nodes: Vec<std::ops::Range<usize>>,
     traces: Vec<LeaseRecord>,
     books: Books,
+    spent_by_driven: u64,
     assignments: usize,
     tallies: Vec<RouteTally>,
     /// The times of all starts of the gateway.
@@ -302,7 +304,7 @@ impl<'a> Trial<'a> {
         } = self.injector;
         violations.extend(cluster.complaints());
         violations.extend(gateway.complaint());
-        let (of_driven, failures) = runtime.block_on(self.driven.leave());
+        let (of_driven, spent_by_driven, failures) = runtime.block_on(self.driven.leave());
         violations.extend(failures);
         let (books, failures) = runtime.block_on(self.spenders.leave());
         violations.extend(failures);
@@ -330,7 +332,20 @@ impl<'a> Trial<'a> {
             capacity: applied.capacity,
         };
         let changes = applied.iter().map(change).collect();
-        Evidence { outcomes, nodes, traces, books, assignments, tallies, starts_us, changes, calls, claims, violations }
+        Evidence {
+            outcomes,
+            nodes,
+            traces,
+            books,
+            spent_by_driven,
+            assignments,
+            tallies,
+            starts_us,
+            changes,
+            calls,
+            claims,
+            violations,
+        }
     }
 }
 

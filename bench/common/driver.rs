@@ -154,6 +154,22 @@ impl Driver {
         answer.parse().map_err(|_| format!("`spend`: expected true or false, got {answer}"))
     }
 
+    /// Reserves an amount of a budget, like [`spend`](Self::spend).
+    pub(crate) async fn reserve(&mut self, resource: &str, amount: u32, seconds: u32) -> Result<bool, String> {
+        let command = format!("reserve {resource} {amount} {seconds}");
+        let answer = self.send_within(&command, Duration::from_secs(seconds.into())).await?;
+        answer.parse().map_err(|_| format!("`reserve`: expected true or false, got {answer}"))
+    }
+
+    /// The start of the current period of a budget, in Unix seconds.
+    pub(crate) async fn period(&mut self, resource: &str) -> Result<Option<i64>, String> {
+        let answer = self.send(&format!("period {resource}")).await?;
+        if answer == "none" {
+            return Ok(None);
+        }
+        answer.parse().map(Some).map_err(|_| format!("`period`: expected a number or none, got {answer}"))
+    }
+
     /// What may be spent of a budget now.
     pub(crate) async fn left(&mut self, resource: &str) -> Result<f64, String> {
         let answer = self.send(&format!("left {resource}")).await?;

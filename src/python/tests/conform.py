@@ -15,6 +15,7 @@ class Driver:
         self.permits = {}
         # Permits of several limits in use.
         self.taken = None
+        self.reservations = {}
 
     def open(self, id, servers, mode):
         self.client = leaseway.Client.from_env(servers=servers.split(","), id=id, mode=mode)
@@ -64,6 +65,24 @@ class Driver:
         except TimeoutError:
             return "false"
         return "true"
+
+    def reserve(self, name, amount, seconds):
+        try:
+            if float(seconds) == 0:
+                reservation = self.opened[name].try_reserve(float(amount))
+            else:
+                reservation = self.opened[name].reserve(float(amount), timeout=float(seconds))
+        except TimeoutError:
+            return "false"
+        self.reservations[name] = reservation
+        return "false" if reservation is None else "true"
+
+    def settle(self, name, used):
+        self.reservations.pop(name).settle(float(used))
+
+    def period(self, name):
+        period = self.opened[name].period
+        return "none" if period is None else period[0]
 
     def left(self, name):
         return self.opened[name].left

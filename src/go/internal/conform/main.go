@@ -24,6 +24,8 @@ type driver struct {
 	permits map[string][]func()
 	// taken releases the permits of several limits in use.
 	taken func()
+	// The last reservation of each budget.
+	reservations map[string]*leaseway.BudgetReservation
 }
 
 func (d *driver) resource(name string) *leaseway.Resource {
@@ -71,6 +73,19 @@ func (d *driver) execute(words []string) (string, error) {
 	case "spend":
 		seconds, _ := strconv.ParseFloat(words[3], 64)
 		return strconv.FormatBool(spend(d.budgets[name], number, seconds)), nil
+	case "reserve":
+		seconds, _ := strconv.ParseFloat(words[3], 64)
+		reservation := reserve(d.budgets[name], number, seconds)
+		d.reservations[name] = reservation
+		return strconv.FormatBool(reservation != nil), nil
+	case "settle":
+		return "ok", d.reservations[name].Settle(number)
+	case "period":
+		start, _, ok := d.budgets[name].Period()
+		if !ok {
+			return "none", nil
+		}
+		return strconv.FormatInt(start.Unix(), 10), nil
 	case "left":
 		return strconv.FormatFloat(d.budgets[name].Left(), 'g', -1, 64), nil
 	case "wants":
@@ -216,12 +231,26 @@ func spend(budget *leaseway.Budget, amount, seconds float64) bool {
 	return budget.Spend(ctx, amount) == nil
 }
 
+// reserve returns nil if the amount was not reserved.
+func reserve(budget *leaseway.Budget, amount, seconds float64) *leaseway.BudgetReservation {
+	if seconds == 0 {
+		reservation, _ := budget.TryReserve(amount)
+		return reservation
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds*float64(time.Second)))
+	defer cancel()
+	reservation, _ := budget.Reserve(ctx, amount)
+	return reservation
+}
+
 func main() {
 	d := driver{
 		rates:   map[string]*leaseway.Rate{},
 		gauges:  map[string]*leaseway.Gauge{},
 		budgets: map[string]*leaseway.Budget{},
 		permits: map[string][]func(){},
+
+		reservations: map[string]*leaseway.BudgetReservation{},
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
