@@ -1,7 +1,7 @@
 //! Tests of third-party programs run if an environment variable has the program's path. For example,
 //! `LEASEWAY_TEST_ENVOY` sets `cfg(envoy)`; without it the tests with Envoy are ignored. `.ci/run` sets all variables.
 
-const GATES: [&str; 14] = [
+const GATES: [&str; 15] = [
     "chromium",
     "control_planes",
     "cxx",
@@ -15,6 +15,7 @@ const GATES: [&str; 14] = [
     "python",
     "python_client",
     "ratelimit",
+    "redis",
     "schemathesis",
 ];
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -13,10 +14,13 @@ use leaseway_client::Client;
 use leaseway_proto::doorman::GetCapacityRequest;
 
 use crate::harness::{
+    binary,
     config::ConfigFile,
     doorman::entry,
+    foreign,
     peers::Peers,
     process::leaseway,
+    slots::ServerSlot,
     wait::{eventually, runtime},
 };
 
@@ -161,4 +165,22 @@ fn several_budgets_are_taken_at_once_in_any_order_and_never_overspent() {
     assert!(all.iter().all(|spent| *spent <= AMOUNT), "{all:?} spent");
     // Both end when the first of them has less than 40 left for each client.
     assert!(all.iter().any(|spent| *spent as f64 >= AMOUNT as f64 * 0.95), "{all:?} of {AMOUNT} spent");
+}
+
+/// The same calls spend an amount by a budget, and by counters in Redis. The columns are those of `bench/budgets.rs`.
+#[test]
+#[cfg_attr(not(redis), ignore = "needs LEASEWAY_TEST_REDIS")]
+fn a_budget_is_not_overspent_where_counters_are() {
+    let _slot = ServerSlot::take();
+    let mut command = Command::new(binary::bench());
+    command.args(["budgets", "--seconds", "10", "--reps", "1"]).arg("--server").arg(binary::path());
+    let output = command.arg("--redis").arg(foreign::path("LEASEWAY_TEST_REDIS")).output().unwrap();
+    let log = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat();
+    assert!(output.status.success(), "{log}");
+    let row = log.lines().find(|line| line.starts_with("| spent, % of the amount")).unwrap();
+    let spent: Vec<f64> = row.split('|').filter_map(|cell| cell.trim().parse().ok()).collect();
+    let [budget, reserved, added, flushed] = spent[..] else { panic!("four systems in {log}") };
+    assert!((50.0..=100.0).contains(&budget) && (50.0..=100.0).contains(&reserved), "{log}");
+    // Calls that are under way when the count reaches the amount exceed it.
+    assert!(added > 100.0 && flushed > 100.0, "{log}");
 }
