@@ -282,8 +282,14 @@ impl Resource {
         }
         let id = spender_id(release.kind, &release.id, spent.incarnation, release.instance);
         let Some(slot) = self.book.ledger().find(release.kind, &id) else { return };
-        // A release is the last message of an incarnation.
-        let (held, mut consumed) = (self.book.ledger().holder(slot).leases.held(now), spent.amount);
+        // A release is the last message of an incarnation. If it comes late, a late request may have claimed for this
+        // incarnation what belongs to others. So the rest of a claim is free only if the release names a lease of this
+        // master, which is newer than the claim.
+        let leases = &self.book.ledger().holder(slot).leases;
+        let held = leases.held(now);
+        let is_newer = release.token.is_some_and(|token| !self.book.is_former(token));
+        let is_own = is_newer || leases.claimed() == Amount::ZERO;
+        let mut consumed = if is_own { spent.amount } else { held };
         if planted::is(Fault::ReturnCountsTwice) {
             consumed = consumed.saturating_sub(held.saturating_sub(consumed));
         }

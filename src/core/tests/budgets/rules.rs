@@ -498,3 +498,36 @@ fn usage_is_what_holders_report_and_what_they_lose() {
     desk.now = Millis(140_000);
     assert_eq!(usage(&mut desk), [row("a", 0, 17.0, 0.0, true), row("a", 1, 3.0, 0.0, false)]);
 }
+
+/// A new master, and a client that claims its lease of 40 from the master before, of which it has spent 20.
+fn claimed() -> (Desk, Spender) {
+    let inherited = Inherited { total: Amount::clamped(100.0), until: Millis(120_000), ..Inherited::default() };
+    let settings = settings(100.0, PeriodLength::Unending);
+    let resource = Resource::new(ResourceOptions { inherited: Some(inherited), ..options(settings) });
+    let mut desk = Desk { resource, now: Millis(10_000) };
+    let expiry_time = desk.at().unix + 5;
+    let has = Has { token: Token::new(3), capacity: Amount::clamped(40.0), expiry_time };
+    let mut client = Spender { period: i64::MIN, has: Some(has), ..spender("a", 1, 0.0) };
+    desk.resource.enter_period(now_at(desk.now));
+    client.period = desk.resource.budget_report(desk.now).expect("a budget").period.start;
+    (client.allowance, client.spent) = (40.0, 20.0);
+    (desk, client)
+}
+
+/// Found by simulation: a release, and a request before it, were repeated after a change of master. The client had
+/// returned 20, which another one has spent since. The repeated request claims them, and the repeated release freed them.
+#[test]
+fn a_repeated_release_does_not_free_what_a_repeated_request_has_claimed() {
+    let (mut desk, client) = claimed();
+    one(&mut desk.resource, now_at(desk.now), Request::Ask(client.ask()));
+    one(&mut desk.resource, now_at(desk.now), Request::Release(client.release()));
+    assert_eq!(desk.held(), 100.0);
+}
+
+#[test]
+fn a_release_of_a_lease_of_this_master_frees_the_rest_of_the_claim() {
+    let (mut desk, mut client) = claimed();
+    desk.serve(&mut client);
+    one(&mut desk.resource, now_at(desk.now), Request::Release(client.release()));
+    assert_eq!(desk.held(), 80.0);
+}
