@@ -12,6 +12,7 @@ pub mod budget;
 pub mod invariant;
 mod messages;
 mod names;
+mod notes;
 mod overrides;
 mod packed;
 mod pool;
@@ -44,7 +45,8 @@ use crate::{
     types::{Amount, Claims, Epoch, HolderKind, Millis, PrincipalShare, SlotDelta, Sum},
 };
 
-pub use messages::{Answer, Ask, BudgetLease, Counters, Lease, NodeInstance, Notes, Release, Request, Spent, Supplied};
+pub use messages::{Answer, Ask, BudgetLease, Counters, Lease, NodeInstance, Release, Request, Spent, Supplied};
+pub use notes::Notes;
 pub use overrides::{Overridden, OverriddenGroup};
 pub use packed::{PackedContext, PackedResource, Renewal, Renewed};
 pub use report::{HolderReport, ResourceReport};

@@ -14,8 +14,7 @@ use crate::{
         period::Span,
         settings::Settings,
     },
-    pool::{News, PoolNotes, PoolState},
-    resource::budget::usage::UsageRow,
+    pool::{News, PoolState},
     types::{Amount, ChargedTo, Claims, HolderKind, Millis, Token},
 };
 
@@ -283,12 +282,4 @@ impl<'a> AccessRequest<'a> {
         };
         AccessRequest { holder: Some(id), priority, ..AccessRequest::on(Action::of(kind), resource) }
     }
-}
-
-/// What the next master should know, although no answer depends on it.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Notes {
-    Pool(PoolNotes),
-    /// BUDGET: what holders have spent.
-    Usage(Vec<UsageRow>),
 }
