@@ -26,7 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use self::{child_nodes::ChildNodes, startup_gate::StartupGate};
 use super::{
     config_in_force::ConfigInForce,
-    node_actor::{Configure, FollowRaft, HandOver, NodeActor, NodeShared, NodeStart, Open, Ping, Reject, Tick},
+    node_actor::{Configure, FollowRaft, NodeActor, NodeShared, NodeStart, Open, Ping, PrepareShutdown, Reject, Tick},
     request_error::{NotMaster, RequestError},
     resource_actor::{Full, Operate, PendingAnswer, ResourceHandle, SendError, WeakResourceHandle, YieldOnce},
     resource_directory::Role,
@@ -360,7 +360,7 @@ impl NodeHandle {
     /// Prepares for the end of this server: pools write their last notes, and another peer may become master.
     pub(crate) async fn hand_over(&self) {
         // Fails if the node actor has ended, which then has nothing to hand over.
-        let _ = self.tell(HandOver).await;
+        let _ = self.tell(PrepareShutdown).await;
     }
 
     /// Collects hints for a holder until the result is dropped.

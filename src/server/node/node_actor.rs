@@ -335,17 +335,17 @@ impl Handler<LimitsChanged> for NodeActor {
 }
 
 /// This server is about to stop: pools write their last notes, and another peer may become master.
-pub(super) struct HandOver;
+pub(super) struct PrepareShutdown;
 
-impl Message for HandOver {
+impl Message for PrepareShutdown {
     type Result = ();
 }
 
-impl Handler<HandOver> for NodeActor {
+impl Handler<PrepareShutdown> for NodeActor {
     type Result = ResponseFuture<()>;
 
     /// Runs in a task, so that requests are answered meanwhile.
-    fn handle(&mut self, _: HandOver, _: &mut Context<Self>) -> ResponseFuture<()> {
+    fn handle(&mut self, _: PrepareShutdown, _: &mut Context<Self>) -> ResponseFuture<()> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let _ = tokio::time::timeout(PART_TIMEOUT, part(&shared.directory)).await;
