@@ -147,7 +147,7 @@ pub use settings::{
 pub use state::fuzzing;
 pub use state::{
     Declarations, Overriding, State,
-    backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, PlaceError},
+    backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, RestoreError},
     limits::{Limit, Limits},
     machine::Clock,
     usage::Usage,

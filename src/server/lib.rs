@@ -20,7 +20,7 @@ pub use api::grpc::{ExtraMethod, GrpcCaller};
 pub use api::status::{ReadinessProbe, checkup};
 pub use auth::{JwtOptions, NewToken};
 pub use config::error::{ParentError, ServeError};
-pub use leaseway_raft::{Backup, PlaceError, Timing};
+pub use leaseway_raft::{Backup, RestoreError, Timing};
 pub use leaseway_tls::{ClientCertificates, Files as TlsFiles, TlsError};
 pub use listen::tls::TlsOptions;
 pub use listen::{Addresses, InProcess, ListenOption};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use leaseway_core::types::{Millis, escaped};
 use leaseway_proto::admin::GetBackupRequest;
-use leaseway_server::{Backup, PlaceError, config};
+use leaseway_server::{Backup, RestoreError, config};
 use serde_json::{Value, json};
 use tonic::Response;
 
@@ -96,9 +96,9 @@ impl Restore {
             let unread = |error| CliError::UnreadableVersion { version: kept.version, error };
             config::parse(&kept.source, &kept.text).map_err(unread)?;
         }
-        backup.place(&self.data).map_err(|error| match error {
-            PlaceError::NotEmpty(_) => CliError::Flags(error.to_string()),
-            PlaceError::Store(_) => CliError::Client(error.to_string()),
+        backup.put_into(&self.data).map_err(|error| match error {
+            RestoreError::NotEmpty(_) => CliError::Flags(error.to_string()),
+            RestoreError::Store(_) => CliError::Client(error.to_string()),
         })?;
         self.output.print(|| self.as_text(&backup), || as_json(&backup))
     }

@@ -134,7 +134,7 @@ pub(crate) async fn remove_backup(settings: Arc<Settings>, state: SharedState) {
     while state.read().is_blank() {
         tokio::time::sleep(LOG_CHECK_INTERVAL).await;
     }
-    let removed = tokio::task::spawn_blocking(move || Backup::remove_placed(&settings.data)).await;
+    let removed = tokio::task::spawn_blocking(move || Backup::remove_pending(&settings.data)).await;
     if let Ok(Err(error)) = removed {
         tracing::warn!(%error, "cannot delete the restored backup from the data directory; delete it, or a later start may restore it again");
     }

@@ -84,9 +84,9 @@ pub enum BackupError {
     },
 }
 
-/// Why a backup cannot be placed into a data directory.
+/// Why a backup cannot be put into a data directory.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
+pub enum RestoreError {
     #[error("{} is not empty: restore into a new directory, or delete this one first", .0.display())]
     NotEmpty(PathBuf),
     #[error(transparent)]
@@ -179,25 +179,25 @@ impl Backup {
         }
     }
 
-    /// Places the backup into a data directory, which is created if necessary, for a peer that is started there.
-    pub fn place(&self, data: &Path) -> Result<(), PlaceError> {
+    /// Puts the backup into a data directory, which is created if necessary, for a peer that is started there.
+    pub fn put_into(&self, data: &Path) -> Result<(), RestoreError> {
         fs::create_dir_all(data).map_err(StoreError::io("create", data))?;
         let mut entries = fs::read_dir(data).map_err(StoreError::io("read", data))?;
         if entries.next().is_some() {
-            return Err(PlaceError::NotEmpty(data.to_owned()));
+            return Err(RestoreError::NotEmpty(data.to_owned()));
         }
         Ok(directory::replace_bytes(data, RESTORE_FILE, &self.to_bytes())?)
     }
 
-    /// The backup that was placed into a data directory and not restored yet.
-    pub fn placed(data: &Path) -> Result<Option<Backup>, StoreError> {
+    /// The backup that was put into a data directory and not restored yet.
+    pub fn pending(data: &Path) -> Result<Option<Backup>, StoreError> {
         let path = data.join(RESTORE_FILE);
         let Some(bytes) = directory::read_all(&path)? else { return Ok(None) };
         let damaged = |error: BackupError| StoreError::Damaged { path, offset: 0, what: error.to_string() };
         Backup::read(&bytes).map(Some).map_err(damaged)
     }
 
-    pub(crate) fn remove_placed(data: &Path) -> Result<(), StoreError> {
+    pub(crate) fn remove_pending(data: &Path) -> Result<(), StoreError> {
         let path = data.join(RESTORE_FILE);
         fs::remove_file(&path).map_err(StoreError::io("remove", &path))
     }

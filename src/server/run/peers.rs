@@ -120,7 +120,7 @@ async fn enter(
     clock: Clock,
     first: &InitialConfiguration,
 ) -> Result<RaftHandle, ServeError> {
-    let restored = Backup::placed(&options.data).map_err(StartError::Store)?;
+    let restored = Backup::pending(&options.data).map_err(StartError::Store)?;
     if options.handover == Handover::Learning && (options.take_over.is_some() || restored.is_some()) {
         return Err(ServeError::TakeOverLearning);
     }

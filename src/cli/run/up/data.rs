@@ -47,7 +47,7 @@ fn prepare_node(node: &NodePlan, fresh: bool) -> Result<(), CliError> {
 /// Fails for a directory that `up` has not created, unless it is empty or has only peers placed by `leaseway restore`.
 fn check_ours(directory: &Path) -> Result<(), CliError> {
     let there = directory.exists() && !directory.join(MARKER).exists();
-    let is_restored = |path: PathBuf| Backup::placed(&path).is_ok_and(|backup| backup.is_some());
+    let is_restored = |path: PathBuf| Backup::pending(&path).is_ok_and(|backup| backup.is_some());
     let fits =
         || fs::read_dir(directory).is_ok_and(|mut all| all.all(|entry| entry.is_ok_and(|one| is_restored(one.path()))));
     if there && !fits() {

@@ -16,7 +16,7 @@ use crate::{
     settings::Settings,
     state::{
         State,
-        backup::{Backup, BackupError, BackupHeader, PlaceError},
+        backup::{Backup, BackupError, BackupHeader, RestoreError},
     },
     tests::harness::cluster::{Cluster, assigned, set_text, texts, until, used},
 };
@@ -162,10 +162,10 @@ fn backups_of_format_1_are_read() {
 fn a_backup_is_placed_only_into_an_empty_directory() {
     let temporary = tempfile::tempdir().expect("a directory");
     let data = temporary.path().join("a/b");
-    assert_eq!(Backup::placed(&data).expect("it can be read"), None);
-    backup().place(&data).expect("it is made");
-    assert_eq!(Backup::placed(&data).expect("it can be read"), Some(backup()));
-    assert!(matches!(backup().place(&data), Err(PlaceError::NotEmpty(_))), "the directory already has a backup");
+    assert_eq!(Backup::pending(&data).expect("it can be read"), None);
+    backup().put_into(&data).expect("it is made");
+    assert_eq!(Backup::pending(&data).expect("it can be read"), Some(backup()));
+    assert!(matches!(backup().put_into(&data), Err(RestoreError::NotEmpty(_))), "the directory already has a backup");
 }
 
 fn begins_with(settings: Settings, backup: Backup) -> Settings {
@@ -178,7 +178,7 @@ async fn a_cluster_begins_with_a_backup_once_all_peers_have_the_same() {
     let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     let other = backup().believed_for(Millis(62_000));
     for (name, backup) in [("a", backup()), ("b", backup()), ("c", other)] {
-        backup.place(&cluster.data(name)).expect("it is empty");
+        backup.put_into(&cluster.data(name)).expect("it is empty");
         let settings = begins_with(cluster.settings(name), backup);
         cluster.start_with(settings).await.expect("it starts");
     }
@@ -187,13 +187,13 @@ async fn a_cluster_begins_with_a_backup_once_all_peers_have_the_same() {
     assert!(!begun(&cluster), "c has another backup");
     cluster.kill("c");
     cluster.wipe("c");
-    backup().place(&cluster.data("c")).expect("it is empty");
+    backup().put_into(&cluster.data("c")).expect("it is empty");
     let settings = begins_with(cluster.settings("c"), backup());
     cluster.start_with(settings).await.expect("it starts");
     let (first, _) = cluster.master().await;
     until("all peers have the state", || cluster.running().all(|(_, peer)| texts(peer) == ["second"])).await;
     until("the placed backups are deleted", || {
-        cluster.names.iter().all(|name| Backup::placed(&cluster.data(name)).is_ok_and(|placed| placed.is_none()))
+        cluster.names.iter().all(|name| Backup::pending(&cluster.data(name)).is_ok_and(|placed| placed.is_none()))
     })
     .await;
     cluster.propose(set_text("third")).await;
