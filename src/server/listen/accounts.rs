@@ -81,21 +81,21 @@ impl Account {
 
 /// Charges a resource to an account until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ResourcePlace(Arc<Account>);
+pub(crate) struct ResourceCharge(Arc<Account>);
 
-impl ResourcePlace {
-    pub(crate) fn new(account: Arc<Account>) -> ResourcePlace {
+impl ResourceCharge {
+    pub(crate) fn new(account: Arc<Account>) -> ResourceCharge {
         account.resources.fetch_add(1, Ordering::Relaxed);
-        ResourcePlace(account)
+        ResourceCharge(account)
     }
 
     /// Charges another resource to the same account.
-    pub(crate) fn another(&self) -> ResourcePlace {
-        ResourcePlace::new(Arc::clone(&self.0))
+    pub(crate) fn another(&self) -> ResourceCharge {
+        ResourceCharge::new(Arc::clone(&self.0))
     }
 }
 
-impl Drop for ResourcePlace {
+impl Drop for ResourceCharge {
     fn drop(&mut self) {
         self.0.resources.fetch_sub(1, Ordering::Relaxed);
     }
@@ -275,11 +275,11 @@ mod tests {
         let accounts = Accounts::default();
         let first = accounts.of_address(address("10.0.0.1")).principal();
         accounts.sweep();
-        let place = ResourcePlace::new(accounts.of(first).expect("it was just created"));
+        let charge = ResourceCharge::new(accounts.of(first).expect("it was just created"));
         accounts.sweep();
         accounts.sweep();
         assert!(accounts.of(first).is_some(), "it is in use");
-        drop(place);
+        drop(charge);
         accounts.sweep();
         assert!(accounts.of(first).is_some(), "a request under way may still charge it");
         accounts.sweep();

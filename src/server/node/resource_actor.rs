@@ -57,7 +57,7 @@ pub(super) use self::{
     environment::ResourceContext,
     request_queue::Full,
 };
-use crate::{listen::accounts::ResourcePlace, node::config_in_force::limit_of};
+use crate::{listen::accounts::ResourceCharge, node::config_in_force::limit_of};
 
 /// The template name of a resource whose settings come from the parent.
 const PARENT: &str = "(parent)";
@@ -251,7 +251,7 @@ impl Handler<Part> for ResourceActor {
     }
 }
 
-/// Asks for the state of the resource, with up to `limit` of its holders from place `from` on.
+/// Asks for the state of the resource, with up to `limit` of its holders from position `from` on.
 pub(super) struct Report {
     pub(super) from: usize,
     pub(super) limit: usize,
@@ -343,14 +343,14 @@ pub(super) struct Start {
     pub(super) setup: Setup,
     pub(super) context: Arc<ResourceContext>,
     /// The principal that the resource is charged to.
-    pub(super) place: Option<ResourcePlace>,
+    pub(super) charge: Option<ResourceCharge>,
 }
 
 /// Starts an incarnation that is run by `scheduler`.
 pub(super) fn start(start: Start, scheduler: &Arc<ResourceScheduler>) -> ResourceHandle {
-    let Start { id, generation, setup, context, place } = start;
+    let Start { id, generation, setup, context, charge } = start;
     let begin = move |scratch: &mut RoundScratch| ResourceActor::begin(setup, scratch);
-    ResourceHandle(Incarnation::new(id, generation, context, Arc::downgrade(scheduler), place, begin))
+    ResourceHandle(Incarnation::new(id, generation, context, Arc::downgrade(scheduler), charge, begin))
 }
 
 impl ResourceActor {

@@ -15,7 +15,7 @@ use leaseway_uplink::Notice;
 
 use super::{Ended, Handover, Membership, NodeActor};
 use crate::{
-    listen::accounts::{RequestOrigin, ResourcePlace},
+    listen::accounts::{RequestOrigin, ResourceCharge},
     node::{
         request_error::{NotMaster, RequestError},
         resource_actor::{self, ResourceContext, ResourceHandle},
@@ -40,17 +40,17 @@ impl NodeActor {
         match self.shared.directory.get(&id) {
             Some(handle) if Some(handle.generation()) != dead => Ok(handle),
             // It has retired, and its message about that is still under way.
-            Some(handle) if handle.retired() => Ok(self.begin(id, handle.place(), master_lease, ctx)),
+            Some(handle) if handle.retired() => Ok(self.begin(id, handle.charge(), master_lease, ctx)),
             Some(handle) => Ok(self.rebuild(id, &handle, master_lease, ctx)),
             None => {
-                let place = self.find_place(from).inspect_err(|_| metrics::resource_refused())?;
-                Ok(self.begin(id, place, master_lease, ctx))
+                let charge = self.charge_for(from).inspect_err(|_| metrics::resource_refused())?;
+                Ok(self.begin(id, charge, master_lease, ctx))
             }
         }
     }
 
     /// Charges a new resource to the principal of the request. Fails at the limits.
-    fn find_place(&self, from: Option<RequestOrigin>) -> Result<Option<ResourcePlace>, RequestError> {
+    fn charge_for(&self, from: Option<RequestOrigin>) -> Result<Option<ResourceCharge>, RequestError> {
         let (used, most) = (self.shared.directory.len(), self.shared.limits.resources);
         if used >= most {
             return Err(RequestError::TooManyResources(most));
@@ -59,7 +59,7 @@ impl NodeActor {
         if !self.shared.limits.share().allows(account.resources.load(Ordering::Relaxed), 1, used, most) {
             return Err(RequestError::ResourceShare(most));
         }
-        Ok(Some(ResourcePlace::new(account)))
+        Ok(Some(ResourceCharge::new(account)))
     }
 
     /// Removes an incarnation that has retired, and restarts one that has failed.
@@ -86,19 +86,19 @@ impl NodeActor {
     fn begin(
         &mut self,
         id: Arc<str>,
-        place: Option<ResourcePlace>,
+        charge: Option<ResourceCharge>,
         master_lease: Option<MasterLease>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
         let given_until = self.former_masters_end();
-        self.begin_after(id, place, given_until, master_lease, ctx)
+        self.begin_after(id, charge, given_until, master_lease, ctx)
     }
 
     /// Creates a resource for which earlier masters and incarnations have granted nothing after `given_until`.
     fn begin_after(
         &mut self,
         id: Arc<str>,
-        place: Option<ResourcePlace>,
+        charge: Option<ResourceCharge>,
         given_until: Millis,
         master_lease: Option<MasterLease>,
         ctx: &mut Context<Self>,
@@ -111,7 +111,7 @@ impl NodeActor {
         if self.notices.is_some() {
             // The lease length comes from the parent.
             let predecessor = listening.is_none_or(|(until, _)| until > self.shared.clock.at()).then_some(predecessor);
-            return self.start_resource(id, place, given_until, Millis(0), predecessor, master_lease, ctx);
+            return self.start_resource(id, charge, given_until, Millis(0), predecessor, master_lease, ctx);
         }
         let learning_until = predecessor.learning_until(&self.shared.settings_for(&id));
         let learning_until = match listening {
@@ -119,7 +119,7 @@ impl NodeActor {
             Some((until, true)) => until,
             Some((until, false)) => learning_until.min(until),
         };
-        self.start_resource(id, place, given_until, learning_until, None, master_lease, ctx)
+        self.start_resource(id, charge, given_until, learning_until, None, master_lease, ctx)
     }
 
     /// Replaces an incarnation that failed or whose commit was lost. It starts from the stored promises; without them,
@@ -134,24 +134,24 @@ impl NodeActor {
         let (generation, now) = (before.generation(), self.shared.clock.at());
         if before.lost_commit() {
             tracing::debug!(resource = %id, generation, "resource restarted: its promises were not committed");
-            return self.begin_after(id, before.place(), now.max(self.former_masters_end()), master_lease, ctx);
+            return self.begin_after(id, before.charge(), now.max(self.former_masters_end()), master_lease, ctx);
         }
         metrics::resource_restarted();
         if self.keeps_promises().is_some() {
             tracing::error!(resource = %id, generation, "resource failed; restarting from its stored promises");
-            return self.begin_after(id, before.place(), now.max(self.former_masters_end()), master_lease, ctx);
+            return self.begin_after(id, before.charge(), now.max(self.former_masters_end()), master_lease, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; restarting in learning mode for one lease length");
         let predecessor = Predecessor::Rebuilt(now);
         let learning_until = predecessor.learning_until(&self.shared.settings_for(&id));
-        self.start_resource(id, before.place(), now, learning_until, Some(predecessor), master_lease, ctx)
+        self.start_resource(id, before.charge(), now, learning_until, Some(predecessor), master_lease, ctx)
     }
 
     #[expect(clippy::too_many_arguments, reason = "they describe one incarnation")]
     fn start_resource(
         &mut self,
         id: Arc<str>,
-        place: Option<ResourcePlace>,
+        charge: Option<ResourceCharge>,
         given_until: Millis,
         learning_until: Millis,
         predecessor: Option<Predecessor>,
@@ -179,7 +179,7 @@ impl NodeActor {
         let context = self.context(master_lease, ctx);
         let (keeps_notes, idle_after) = (context.raft.is_some(), Millis::from_secs(self.shared.limits.idle_secs));
         let setup = Setup { options, keeps_notes, predecessor, idle_after };
-        let start = resource_actor::Start { id, generation: self.generation, setup, context, place };
+        let start = resource_actor::Start { id, generation: self.generation, setup, context, charge };
         let scheduler = &self.schedulers[self.next_scheduler % self.schedulers.len()];
         self.next_scheduler += 1;
         let handle = resource_actor::start(start, scheduler);

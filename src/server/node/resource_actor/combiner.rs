@@ -37,7 +37,7 @@ use super::{
     scheduler::{Schedule, Scheduled, Scheduler},
 };
 use crate::{
-    listen::accounts::{RequestOrigin, ResourcePlace},
+    listen::accounts::{RequestOrigin, ResourceCharge},
     observe::metrics,
 };
 
@@ -85,7 +85,7 @@ pub(crate) struct Incarnation {
     /// Whether the limit of the resource may have changed since its last round.
     limit_changed: AtomicBool,
     /// The principal that the resource is charged to.
-    place: Option<ResourcePlace>,
+    charge: Option<ResourceCharge>,
 }
 
 /// Reaches an incarnation without keeping it alive, for streams of renewals.
@@ -124,8 +124,8 @@ impl ResourceHandle {
     }
 
     /// Charges the next incarnation to the principal of this one.
-    pub(crate) fn place(&self) -> Option<ResourcePlace> {
-        self.0.place.as_ref().map(ResourcePlace::another)
+    pub(crate) fn charge(&self) -> Option<ResourceCharge> {
+        self.0.charge.as_ref().map(ResourceCharge::another)
     }
 
     /// Whether it is a pool or a budget.
@@ -358,7 +358,7 @@ impl Incarnation {
         generation: u64,
         context: Arc<ResourceContext>,
         scheduler: Weak<ResourceScheduler>,
-        place: Option<ResourcePlace>,
+        charge: Option<ResourceCharge>,
         begin: impl FnOnce(&mut RoundScratch) -> ResourceActor + Send + 'static,
     ) -> Arc<Incarnation> {
         Arc::new(Incarnation {
@@ -374,7 +374,7 @@ impl Incarnation {
             waits: AtomicBool::new(false),
             keeps_notes: AtomicBool::new(false),
             limit_changed: AtomicBool::new(false),
-            place,
+            charge,
         })
     }
 
