@@ -676,7 +676,7 @@ mod tests {
 
     fn submit(combiner: &Arc<Incarnation>) -> Answered {
         let (sender, answer) = oneshot::channel();
-        let ticket = RequestQueue::default().enter(2, PrincipalShare::ALL, None, sender).expect("there is a place");
+        let ticket = RequestQueue::default().enter(2, PrincipalShare::ALL, None, sender).expect("there is a permit");
         let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None, spent: None };
         combiner.submit(Request::Release(release), None, ticket);
         answer

@@ -1,6 +1,6 @@
 //! Bounds on the unanswered requests of one resource, in total and per principal.
 //!
-//! Half of the places are open to all principals, and one counter is enough for them. In the other half, which fills
+//! Half of the permits are open to all principals, and one counter is enough for them. In the other half, which fills
 //! only when a resource cannot keep up, each principal has at most its share. So no principal can fill the queue, and
 //! requests pay for the accounting by principal only when the queue is long.
 
@@ -14,7 +14,7 @@ use leaseway_core::types::{Principal, PrincipalShare};
 use super::reply_queue::{Outgoing, Reply, ReplyQueue, ReplyTx};
 use crate::listen::accounts::{PlacesTaken, RequestOrigin};
 
-/// Why there is no place for a request.
+/// Why there is no permit for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
     /// The queue of the resource is full.
@@ -34,23 +34,23 @@ pub(super) struct RequestQueue {
 
 type SharedHalf = Mutex<PlacesTaken>;
 
-/// A place in the half of the queue in which each principal is limited to its share. Dropping it frees the place.
+/// A permit of the half of the queue in which each principal is limited to its share. Dropping it returns the permit.
 #[derive(Debug)]
-pub(super) struct SharedPlace {
+pub(super) struct SharedQueuePermit {
     half: Arc<SharedHalf>,
     principal: Principal,
 }
 
-/// The place of a request in the queue, and the destination of its answer.
+/// The permit of a request in the queue, and the destination of its answer.
 pub(super) struct Ticket {
     reply_tx: ReplyTx,
     /// The reply queue of the thread that received the request.
     reply_queue: Option<&'static ReplyQueue>,
-    place: Option<Box<SharedPlace>>,
+    permit: Option<Box<SharedQueuePermit>>,
 }
 
 impl RequestQueue {
-    /// Takes one of `most` places for a request. `share`: the share of a principal in the second half.
+    /// Takes one of `most` permits for a request. `share`: the share of a principal in the second half.
     #[inline]
     pub(super) fn enter(
         &self,
@@ -62,15 +62,21 @@ impl RequestQueue {
         let reply_queue = ReplyQueue::own();
         let most_shared = most / 2;
         if self.count.fetch_add(1, Ordering::Relaxed) < most - most_shared {
-            return Ok(Ticket { reply_tx, reply_queue, place: None });
+            return Ok(Ticket { reply_tx, reply_queue, permit: None });
         }
         self.count.fetch_sub(1, Ordering::Relaxed);
-        let place = Some(self.enter_shared(most_shared, share, from.map_or(Principal::NONE, |from| from.principal))?);
-        Ok(Ticket { reply_tx, reply_queue, place })
+        let permit =
+            Some(self.enter_shared(most_shared, share, from.map_or(Principal::NONE, |from| from.principal))?);
+        Ok(Ticket { reply_tx, reply_queue, permit })
     }
 
     #[cold]
-    fn enter_shared(&self, most: usize, share: PrincipalShare, principal: Principal) -> Result<Box<SharedPlace>, Full> {
+    fn enter_shared(
+        &self,
+        most: usize,
+        share: PrincipalShare,
+        principal: Principal,
+    ) -> Result<Box<SharedQueuePermit>, Full> {
         let half = self.shared.get_or_init(Arc::default);
         let mut taken = lock(half);
         if taken.in_all() >= most {
@@ -80,22 +86,22 @@ impl RequestQueue {
         if !taken.take(principal, most, share) {
             return Err(Full::OfPrincipal);
         }
-        Ok(Box::new(SharedPlace { half: Arc::clone(half), principal }))
+        Ok(Box::new(SharedQueuePermit { half: Arc::clone(half), principal }))
     }
 
-    /// Sends answers. Frees their places first, because a client may send its next request immediately.
+    /// Sends answers. Returns their permits first, because a client may send its next request immediately.
     pub(super) fn answer(&self, replies: &mut Vec<(Ticket, Reply)>) {
-        let shared = replies.iter().filter(|(ticket, _)| ticket.place.is_some()).count();
+        let shared = replies.iter().filter(|(ticket, _)| ticket.permit.is_some()).count();
         self.count.fetch_sub(replies.len() - shared, Ordering::Relaxed);
         let mut outgoing = Outgoing::new();
-        for (Ticket { reply_tx, reply_queue, place }, reply) in replies.drain(..) {
-            drop(place);
+        for (Ticket { reply_tx, reply_queue, permit }, reply) in replies.drain(..) {
+            drop(permit);
             outgoing.send(reply_queue, reply_tx, reply);
         }
     }
 }
 
-impl Drop for SharedPlace {
+impl Drop for SharedQueuePermit {
     fn drop(&mut self) {
         lock(&self.half).give_back(self.principal);
     }
