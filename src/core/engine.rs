@@ -122,7 +122,7 @@ impl<T> ResourceEngine<T> {
         &self.resource
     }
 
-    /// Takes the changes in the number of places of each principal since the last call.
+    /// Takes the changes in the number of slots of each principal since the last call.
     pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.resource.drain_slot_deltas()
     }

@@ -366,7 +366,7 @@ impl LeaseBook {
         self.ledger.expire(now, budget, visited);
     }
 
-    /// Takes the changes in the number of places of each principal since the last call.
+    /// Takes the changes in the number of slots of each principal since the last call.
     pub(crate) fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.ledger.drain_slot_deltas()
     }

@@ -67,7 +67,7 @@ pub struct ResourceOptions {
     /// The promises of earlier masters; empty if there were none. `None`: no promises are kept, and the leases of this
     /// master are forgotten with it.
     pub inherited: Option<Inherited>,
-    /// Maximum number of places: holders, and each band of a child node beyond its first.
+    /// Maximum number of charged slots: holders, and each band of a child node beyond its first.
     pub max_holders: usize,
     /// Makes hash collisions unpredictable. Results do not depend on it.
     pub seed: u64,
@@ -102,7 +102,7 @@ pub struct Resource {
     seed: u64,
 }
 
-/// The limits of places.
+/// The limits of charged slots.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     max_holders: usize,
@@ -261,7 +261,7 @@ impl Resource {
         }
     }
 
-    /// Sets the maximum number of [`places`](Self::places). Occupied places beyond it stay occupied.
+    /// Sets the maximum number of [`charged_slots`](Self::charged_slots). Occupied slots beyond it stay occupied.
     pub fn set_max_holders(&mut self, most: usize) {
         self.limits.max_holders = most;
     }
@@ -279,12 +279,12 @@ impl Resource {
         self.book.ledger().sums()
     }
 
-    /// Occupied places: holders, and each band of a child node beyond its first.
-    pub fn places(&self) -> usize {
-        self.book.ledger().places()
+    /// Charged slots: holders, and each band of a child node beyond its first.
+    pub fn charged_slots(&self) -> usize {
+        self.book.ledger().charged_slots()
     }
 
-    /// Takes the changes in the number of places of each principal since the last call. When this incarnation is
+    /// Takes the changes in the number of slots of each principal since the last call. When this incarnation is
     /// dropped, the caller subtracts their sum.
     pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.book.drain_slot_deltas()

@@ -132,7 +132,7 @@ fn without_mastership_nothing_is_decided() {
     let effects = harness.asks("a", 10.0);
     assert_eq!(effects.replies, [(1, Err(LostMastership))]);
     assert!(harness.tick().is_empty());
-    assert_eq!(harness.engine.resource().places(), 0);
+    assert_eq!(harness.engine.resource().charged_slots(), 0);
 }
 
 #[test]

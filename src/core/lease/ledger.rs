@@ -146,7 +146,7 @@ pub(crate) struct Ledger {
     principals: Vec<Principal>,
     /// Present if records are labelled.
     labels: Option<Box<Labels>>,
-    /// Changes of the places of principals that were not drained yet.
+    /// Changes of the slots of principals that were not drained yet.
     slot_deltas: SlotDeltas,
     hasher: FixedState,
     sums: Sums,
@@ -193,7 +193,7 @@ impl Ledger {
     }
 
     /// Entries that count against limits: holders, and each band of a child node beyond its first.
-    pub(crate) fn places(&self) -> usize {
+    pub(crate) fn charged_slots(&self) -> usize {
         self.len() + self.further_claims
     }
 
@@ -326,7 +326,7 @@ impl Ledger {
         self.principals.get(slot as usize).copied().unwrap_or_default()
     }
 
-    /// Takes the changes in the number of places of each principal since the last call.
+    /// Takes the changes in the number of slots of each principal since the last call.
     pub(crate) fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.slot_deltas.drain()
     }
@@ -436,7 +436,7 @@ impl Ledger {
         }
     }
 
-    /// Adds the record that stands for inherited leases. It has no id. Its claims count as wants and take no places.
+    /// Adds the record that stands for inherited leases. It has no id. Its claims count as wants and take no slots.
     pub(crate) fn insert_inherited(&mut self, claims: Claims) -> u32 {
         debug_assert!(self.inherited.is_none(), "they were inherited once");
         let mut record = Holder::new(HolderKind::Node, "".into());

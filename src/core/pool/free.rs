@@ -131,7 +131,7 @@ impl FreeClients {
     /// The principal with the most places, and that number, if the principal has reached its share.
     fn with_its_share(&self, places: u64, share: PrincipalShare) -> Option<(Principal, u64)> {
         let (count, principal) = self.places.largest.last()?;
-        (share != PrincipalShare::ALL && *count >= share.of_places(places)).then_some((*principal, *count))
+        (share != PrincipalShare::ALL && *count >= share.of_slots(places)).then_some((*principal, *count))
     }
 
     /// The connected client that would lose its place next.
@@ -300,7 +300,7 @@ impl Pool {
             };
         };
         let (own, others) = (PrincipalFilter::Only(principal), PrincipalFilter::Except(principal));
-        let is_beyond = count > self.share.of_places(places);
+        let is_beyond = count > self.share.of_slots(places);
         if placed > places {
             let goes = if is_beyond { worst(own) } else { worst(PrincipalFilter::Any) };
             return Some(PlaceStep { goes: Some(slot(goes)?), comes: None });

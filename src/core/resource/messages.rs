@@ -196,7 +196,7 @@ pub enum Answer {
     Stale,
     /// The resource has its maximum number of holders.
     Full,
-    /// The principal of the request has its share of all places.
+    /// The principal of the request has its share of all slots.
     ShareFull,
     /// The wants could not be read, and nothing is known of the holder.
     Unknown,
@@ -231,7 +231,7 @@ pub struct Counters {
     pub full: u64,
     /// Requests refused because another instance holds leases under their name.
     pub name_taken: u64,
-    /// Requests refused because their principal has its share of all places.
+    /// Requests refused because their principal has its share of all slots.
     pub share_full: u64,
     /// Holders removed because their leases ended.
     pub expired: u64,

@@ -1,9 +1,9 @@
 //! The share of a table that one principal may take: large while the table is empty, and smaller the fuller it is.
 //!
-//! The rule is the dynamic threshold of shared-memory switches: a principal may take another place if it has no more
-//! than a fixed multiple of the free places. So a lone principal fills a fixed fraction of the table and leaves the
+//! The rule is the dynamic threshold of shared-memory switches: a principal may take another slot if it has no more
+//! than a fixed multiple of the free slots. So a lone principal fills a fixed fraction of the table and leaves the
 //! rest to newcomers, and several principals divide that fraction. Principals need not be known in advance, and
-//! released places are available again. docs/decisions/fair-shares.md has the reasons.
+//! released slots are available again. docs/decisions/fair-shares.md has the reasons.
 
 /// The party that a record, a connection or a byte is charged to, such as an address. The caller numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -18,15 +18,15 @@ impl Principal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChargedTo {
     pub principal: Principal,
-    /// Whether the principal has its share of all places. Then it gets no new record, but keeps its records.
+    /// Whether the principal has its share of all slots. Then it gets no new record, but keeps its records.
     pub is_full: bool,
 }
 
-/// A change of the number of places that a principal has.
+/// A change of the number of slots that a principal has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotDelta {
     pub principal: Principal,
-    pub places: isize,
+    pub slots: isize,
 }
 
 /// The fraction of a table that a lone principal may fill.
@@ -46,20 +46,20 @@ impl PrincipalShare {
         self.0
     }
 
-    /// Whether a principal with `own` places may take `more`, if all principals together have `used` of `most` places.
+    /// Whether a principal with `own` slots may take `more`, if all principals together have `used` of `most` slots.
     pub fn allows(self, own: usize, more: usize, used: usize, most: usize) -> bool {
         let Some(left) = most.checked_sub(used).and_then(|free| free.checked_sub(more)) else { return false };
-        // The last of the places decides, as if they were taken one after the other.
+        // The last of the slots decides, as if they were taken one after the other.
         let before_the_last = (own + more).saturating_sub(1) as f64;
         before_the_last * (1.0 - self.0) <= self.0 * (left + 1) as f64
     }
 
-    /// The share of this number of places, at least one.
-    pub fn of_places(self, places: u64) -> u64 {
-        ((places as f64 * self.0) as u64).max(1)
+    /// The share of this number of slots, at least one.
+    pub fn of_slots(self, slots: u64) -> u64 {
+        ((slots as f64 * self.0) as u64).max(1)
     }
 
-    /// Whether no principal can have reached its share, because few places are used.
+    /// Whether no principal can have reached its share, because few slots are used.
     pub fn cannot_bind(self, used: usize, most: usize) -> bool {
         self.allows(used, 1, used, most)
     }
@@ -71,18 +71,18 @@ impl Default for PrincipalShare {
     }
 }
 
-/// Accumulated changes of the places of principals.
+/// Accumulated changes of the slots of principals.
 #[derive(Debug, Default)]
 pub(crate) struct SlotDeltas(Vec<SlotDelta>);
 
 impl SlotDeltas {
-    pub(crate) fn note(&mut self, principal: Principal, places: isize) {
-        if principal == Principal::NONE || places == 0 {
+    pub(crate) fn note(&mut self, principal: Principal, slots: isize) {
+        if principal == Principal::NONE || slots == 0 {
             return;
         }
         match self.0.last_mut().filter(|last| last.principal == principal) {
-            Some(last) => last.places += places,
-            None => self.0.push(SlotDelta { principal, places }),
+            Some(last) => last.slots += slots,
+            None => self.0.push(SlotDelta { principal, slots }),
         }
     }
 
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Principals take all they can, one after the other. Returns the places of each.
+    /// Principals take all they can, one after the other. Returns the slots of each.
     fn greedy(share: PrincipalShare, most: usize, principals: usize) -> Vec<usize> {
         let mut taken = Vec::new();
         for _ in 0..principals {

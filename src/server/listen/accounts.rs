@@ -101,14 +101,14 @@ impl Drop for ResourceCharge {
     }
 }
 
-/// Counts the taken places of a table, in total and by principal.
+/// Counts the taken slots of a table, in total and by principal.
 #[derive(Debug, Default)]
-pub(crate) struct PlacesTaken {
+pub(crate) struct SlotsTaken {
     in_all: usize,
     by_principal: HashMap<Principal, usize>,
 }
 
-impl PlacesTaken {
+impl SlotsTaken {
     pub(crate) fn in_all(&self) -> usize {
         self.in_all
     }
@@ -121,7 +121,7 @@ impl PlacesTaken {
         self.by_principal.iter().map(|(principal, count)| (*principal, *count))
     }
 
-    /// Takes a place of `most`, unless all are taken or the principal has its share.
+    /// Takes a slot of `most`, unless all are taken or the principal has its share.
     pub(crate) fn take(&mut self, principal: Principal, most: usize, share: PrincipalShare) -> bool {
         let may_take = share.allows(self.of(principal), 1, self.in_all, most);
         if may_take {
@@ -130,7 +130,7 @@ impl PlacesTaken {
         may_take
     }
 
-    /// Takes a place, whatever the limits.
+    /// Takes a slot, whatever the limits.
     pub(crate) fn add(&mut self, principal: Principal) {
         self.in_all += 1;
         *self.by_principal.entry(principal).or_default() += 1;

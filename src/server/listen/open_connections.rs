@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 use crate::{
     listen::{
-        accounts::{Account, Accounts, PlacesTaken, RequestOrigin},
+        accounts::{Account, Accounts, RequestOrigin, SlotsTaken},
         budget::{Activity, Budget, ConnectionBudget},
     },
     observe::metrics::{self, Closed},
@@ -64,7 +64,7 @@ struct Connections {
 struct ConnectionTable {
     connections: Slab<ConnectionEntry>,
     /// Counts the connections that were not asked to close.
-    taken: PlacesTaken,
+    taken: SlotsTaken,
 }
 
 struct ConnectionEntry {

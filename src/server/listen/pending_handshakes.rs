@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use leaseway_core::types::{Principal, PrincipalShare};
 
-use crate::listen::accounts::PlacesTaken;
+use crate::listen::accounts::SlotsTaken;
 
 /// Counts connections whose handshake is pending. Clones share the count.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingHandshakes {
     most: usize,
     share: PrincipalShare,
-    taken: Arc<Mutex<PlacesTaken>>,
+    taken: Arc<Mutex<SlotsTaken>>,
 }
 
 /// Counts one pending handshake until it is dropped.
 pub(super) struct HandshakePermit {
-    taken: Arc<Mutex<PlacesTaken>>,
+    taken: Arc<Mutex<SlotsTaken>>,
     principal: Principal,
 }
 

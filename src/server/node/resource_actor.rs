@@ -499,7 +499,7 @@ impl ResourceActor {
     /// Carries out the effects of a message. Nothing else in this actor affects other actors or streams.
     fn carry_out(&mut self, resource: &Incarnation, scratch: &mut RoundScratch) {
         let RoundScratch { effects, .. } = scratch;
-        resource.set_holders(self.engine.resource().places());
+        resource.set_holders(self.engine.resource().charged_slots());
         for delta in self.engine.drain_slot_deltas() {
             self.charges.charge(delta, &resource.context.accounts);
         }

@@ -1,4 +1,4 @@
-//! Admission of a request: checks its name, its place and its pace, applies its statement about leases, and inserts its
+//! Admission of a request: checks its name, its slots and its pace, applies its statement about leases, and inserts its
 //! wants.
 
 use std::{num::NonZeroU32, sync::Arc};
@@ -74,7 +74,7 @@ impl Resource {
         slot
     }
 
-    /// Checks the limits of places. A known holder may always ask if it needs no additional place.
+    /// Checks the limits of charged slots. A known holder may always ask if it needs no additional slot.
     fn find_place(&mut self, known: Option<u32>, ask: &Ask) -> Result<(), Answer> {
         let taken = known.map_or(0, |slot| 1 + further(&self.book.ledger().holder(slot).claims));
         let needed = match self.counts_groups(ask) {
@@ -84,7 +84,7 @@ impl Resource {
         if needed <= taken {
             return Ok(());
         }
-        if self.book.ledger().places() - taken + needed > self.limits.max_holders {
+        if self.book.ledger().charged_slots() - taken + needed > self.limits.max_holders {
             self.counters.full += 1;
             return Err(Answer::Full);
         }

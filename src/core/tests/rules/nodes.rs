@@ -37,7 +37,7 @@ fn every_band_of_a_node_takes_a_place() {
     assert_eq!(server.send(server.node_request("wide", &bands(5))), Answer::Full);
     assert_eq!(server.resource.holders(), 0, "a refused node has no record");
     server.deliver(server.node_request("node", &bands(3)));
-    assert_eq!(server.resource.places(), 3);
+    assert_eq!(server.resource.charged_slots(), 3);
     assert_eq!(server.asks("a", 10.0), 10.0);
     assert_eq!(server.send(server.request("b", 10.0)), Answer::Full);
     assert_eq!(
@@ -47,7 +47,7 @@ fn every_band_of_a_node_takes_a_place() {
     );
     server.pass(16_000);
     server.deliver(server.node_request("node", &bands(2)));
-    assert_eq!(server.resource.places(), 3, "unused places are free");
+    assert_eq!(server.resource.charged_slots(), 3, "unused slots are free");
     assert_eq!(server.asks("b", 10.0), 10.0);
 }
 

@@ -86,7 +86,7 @@ impl Charges {
         }
         if let Charges::One(account, own) = self {
             if account.principal() == delta.principal {
-                change(account, own, delta.places);
+                change(account, own, delta.slots);
                 if *own == 0 {
                     *self = Charges::None;
                 }
@@ -103,7 +103,7 @@ impl Charges {
                 new.insert((account, 0))
             }
         };
-        change(&entry.0, &mut entry.1, delta.places);
+        change(&entry.0, &mut entry.1, delta.slots);
         if entry.1 == 0 {
             all.remove(&delta.principal);
         }
@@ -113,8 +113,8 @@ impl Charges {
     }
 }
 
-fn change(account: &Account, own: &mut u32, places: isize) {
-    let before = std::mem::replace(own, own.saturating_add_signed(places.try_into().unwrap_or(i32::MAX)));
+fn change(account: &Account, own: &mut u32, slots: isize) {
+    let before = std::mem::replace(own, own.saturating_add_signed(slots.try_into().unwrap_or(i32::MAX)));
     if *own >= before {
         account.holders.fetch_add((*own - before) as usize, Ordering::Relaxed);
     } else {
@@ -170,14 +170,14 @@ mod tests {
         let of = [1_u8, 2].map(|last| accounts.of_address([10, 0, 0, last].into()));
         let charged = || of.each_ref().map(|account| account.holders.load(Ordering::Relaxed));
         let mut charges = Charges::default();
-        let mut charge = |at: usize, places| {
-            charges.charge(SlotDelta { principal: of[at].principal(), places }, &accounts);
+        let mut charge = |at: usize, slots| {
+            charges.charge(SlotDelta { principal: of[at].principal(), slots }, &accounts);
             charged()
         };
         let steps = [(0, 1), (0, 2), (1, 1), (1, 1), (0, -3), (1, 3), (0, 1), (1, -5)];
         let expected = [[1, 0], [3, 0], [3, 1], [3, 2], [0, 2], [0, 5], [1, 5], [1, 0]];
-        assert_eq!(steps.map(|(at, places)| charge(at, places)), expected);
-        charges.charge(SlotDelta { principal: Principal(999), places: 1 }, &accounts);
+        assert_eq!(steps.map(|(at, slots)| charge(at, slots)), expected);
+        charges.charge(SlotDelta { principal: Principal(999), slots: 1 }, &accounts);
         drop(charges);
         assert_eq!(charged(), [0, 0], "an ended resource charges nobody");
     }

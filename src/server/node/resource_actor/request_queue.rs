@@ -12,7 +12,7 @@ use std::sync::{
 use leaseway_core::types::{Principal, PrincipalShare};
 
 use super::reply_queue::{Outgoing, Reply, ReplyQueue, ReplyTx};
-use crate::listen::accounts::{PlacesTaken, RequestOrigin};
+use crate::listen::accounts::{RequestOrigin, SlotsTaken};
 
 /// Why there is no permit for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct RequestQueue {
     shared: OnceLock<Arc<SharedHalf>>,
 }
 
-type SharedHalf = Mutex<PlacesTaken>;
+type SharedHalf = Mutex<SlotsTaken>;
 
 /// A permit of the half of the queue in which each principal is limited to its share. Dropping it returns the permit.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Drop for SharedQueuePermit {
     }
 }
 
-fn lock(half: &SharedHalf) -> MutexGuard<'_, PlacesTaken> {
+fn lock(half: &SharedHalf) -> MutexGuard<'_, SlotsTaken> {
     half.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -28,7 +28,7 @@ use leaseway_core::{
 };
 use tokio::sync::Notify;
 
-use crate::{listen::accounts::PlacesTaken, observe::metrics};
+use crate::{listen::accounts::SlotsTaken, observe::metrics};
 
 /// Maximum number of resources in a hint. With more, the hint asks the holder to refresh everything.
 const MAX_PENDING: usize = 64;
@@ -51,7 +51,7 @@ struct Listeners {
     nodes: HashMap<Arc<str>, Arc<Watcher>>,
     /// The newest streams; the last one has the number `started`.
     log: VecDeque<(HolderKind, Arc<str>)>,
-    by_principal: PlacesTaken,
+    by_principal: SlotsTaken,
 }
 
 impl Listeners {
