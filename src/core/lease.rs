@@ -259,7 +259,7 @@ impl LeaseBook {
         self.ledger.rename(slot, id);
     }
 
-    /// Removes the claims of a holder and its place in the watch list; its leases stay. Returns both.
+    /// Removes the claims of a holder and its position in the watch list; its leases stay. Returns both.
     pub(crate) fn detach(&mut self, slot: u32) -> (Claims, u32) {
         let claims = self.ledger.holder(slot).claims.clone();
         self.ledger.set_claims(slot, Claims::new());
@@ -322,9 +322,9 @@ impl LeaseBook {
         self.ledger.set_waits(slot, waits);
     }
 
-    /// Sets the place of a holder in the watch list. Returns the place before.
-    pub(crate) fn set_watch(&mut self, slot: u32, place: u32) -> u32 {
-        std::mem::replace(&mut self.ledger.holder_mut(slot).watch, place)
+    /// Sets the position of a holder in the watch list. Returns the position before.
+    pub(crate) fn set_watch(&mut self, slot: u32, position: u32) -> u32 {
+        std::mem::replace(&mut self.ledger.holder_mut(slot).watch, position)
     }
 
     /// Notes which holders have one of the left-over units. Returns whether that has changed. `winners` are in ascending

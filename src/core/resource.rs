@@ -535,10 +535,10 @@ impl Resource {
         let Some(slot) = self.book.ledger().find(kind, id) else { return false };
         match self.book.ledger().holder(slot).watch {
             NOT_WATCHED => {
-                let place = self.watch_list.insert(slot);
-                self.book.set_watch(slot, place);
+                let position = self.watch_list.insert(slot);
+                self.book.set_watch(slot, position);
             }
-            place => self.watch_list.reset(place),
+            position => self.watch_list.reset(position),
         }
         true
     }
@@ -604,7 +604,7 @@ impl Resource {
         let first = hints.len();
         let mut context = self.hint_context();
         for (visit, candidate) in visits.iter().zip(&candidates) {
-            if let Some(reason) = self.watch_list.judge(visit.place, candidate, &mut context, now) {
+            if let Some(reason) = self.watch_list.judge(visit.position, candidate, &mut context, now) {
                 let holder = self.book.ledger().holder(visit.slot);
                 hints.push(Hint { kind: holder.kind, id: Arc::clone(&holder.id), reason });
             }

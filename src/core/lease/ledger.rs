@@ -32,7 +32,7 @@ pub(crate) const BUCKET_MS: u64 = 100;
 /// The bucket of records that are not queued. Its time comes after thirteen years.
 const NOT_QUEUED: u32 = u32::MAX;
 
-/// The place of a record that is not watched.
+/// The position of a record that is not watched.
 pub(crate) const NOT_WATCHED: u32 = u32::MAX;
 
 /// The record of one client or child node: three cache lines, all of which each request touches.
@@ -46,7 +46,7 @@ pub(crate) struct Holder {
     pub(crate) asked: Option<Asked>,
     /// The last sub-round that it took part in. A holder has at most one request in each.
     pub(crate) round: u32,
-    /// Its place in the watch list.
+    /// Its position in the watch list.
     pub(crate) watch: u32,
     /// With whole units: whether it has one of the left-over units of this rotation.
     pub(crate) extra: bool,

@@ -159,8 +159,8 @@ impl Resource {
             }
         }
         for slot in watched {
-            let place = resource.watch_list.insert(slot);
-            resource.book.set_watch(slot, place);
+            let position = resource.watch_list.insert(slot);
+            resource.book.set_watch(slot, position);
         }
         let version = resource.version();
         resource.watch_list.end_pass(version);

@@ -93,14 +93,14 @@ impl Resource {
         self.prefetch(requests, &mut scratch.slots);
         for request in requests.drain(..) {
             // A placeholder until the sub-round is settled.
-            let place = answers.len();
+            let answer_index = answers.len();
             answers.push(Answer::TooSoon);
             let mut ask = match request {
                 Request::Ask(ask) => ask,
                 Request::Renew(ask) => match self.with_wants(ask, now) {
                     Some(ask) => ask,
                     None => {
-                        answers[place] = Answer::Unknown;
+                        answers[answer_index] = Answer::Unknown;
                         continue;
                     }
                 },
@@ -109,20 +109,20 @@ impl Resource {
                         self.settle(now, answers, scratch);
                     }
                     self.release(&release, now.at);
-                    answers[place] = Answer::Released;
+                    answers[answer_index] = Answer::Released;
                     continue;
                 }
             };
             if let Err(answer) = self.prepare_spender(&mut ask, now) {
-                answers[place] = answer;
+                answers[answer_index] = answer;
                 continue;
             }
             if self.is_pending(ask.kind, &ask.id, scratch) {
                 self.settle(now, answers, scratch);
             }
             match self.admit(ask, now) {
-                Ok((slot, entitled)) => scratch.pending.push(PendingGrant { slot, answer: place, entitled }),
-                Err(answer) => answers[place] = answer,
+                Ok((slot, entitled)) => scratch.pending.push(PendingGrant { slot, answer: answer_index, entitled }),
+                Err(answer) => answers[answer_index] = answer,
             }
         }
         self.settle(now, answers, scratch);

@@ -7,7 +7,7 @@
 //! *watched* holders are hinted: those with an open stream of hints.
 //!
 //! The state of watched holders is stored outside the ledger, because every request touches the three cache lines of a
-//! ledger record. The record has only the holder's place in this list, and a request visits no other holder. The caller
+//! ledger record. The record has only the holder's position in this list, and a request visits no other holder. The caller
 //! asks for hints periodically. A *pass* then visits the watched holders, a bounded number with each call. It begins
 //! only if something has changed since the last pass.
 //!
@@ -165,7 +165,7 @@ pub(crate) type Version = (u64, u64);
 #[derive(Debug, Default)]
 pub(crate) struct WatchList {
     watched: Slab<Watched>,
-    /// The next place to visit.
+    /// The next position to visit.
     cursor: usize,
     /// Places left in this pass.
     left: usize,
@@ -183,39 +183,39 @@ impl WatchList {
         self.watched.is_empty()
     }
 
-    /// Adds the holder in `slot`. Returns its place.
+    /// Adds the holder in `slot`. Returns its position.
     pub(crate) fn insert(&mut self, slot: u32) -> u32 {
         self.pass_version = None;
         self.watched.insert(Watched { slot, last: None }) as u32
     }
 
-    /// Removes a holder. `place` may be [`NOT_WATCHED`].
-    pub(crate) fn remove(&mut self, place: u32) {
-        self.watched.try_remove(place as usize);
+    /// Removes a holder. `position` may be [`NOT_WATCHED`].
+    pub(crate) fn remove(&mut self, position: u32) {
+        self.watched.try_remove(position as usize);
     }
 
     /// Resets the hint state of a holder that has a new listener.
-    pub(crate) fn reset(&mut self, place: u32) {
+    pub(crate) fn reset(&mut self, position: u32) {
         self.pass_version = None;
-        if let Some(last) = self.last(place) {
+        if let Some(last) = self.last(position) {
             last.repeated = 0;
         }
     }
 
     /// Whether the holder has been hinted since it was last answered.
-    pub(crate) fn is_hinted(&self, place: u32) -> bool {
-        let watched = self.watched.get(place as usize);
+    pub(crate) fn is_hinted(&self, position: u32) -> bool {
+        let watched = self.watched.get(position as usize);
         watched.and_then(|watched| watched.last.as_ref()).is_some_and(|last| !last.answered)
     }
 
-    pub(crate) fn answered(&mut self, place: u32) {
-        if let Some(last) = self.last(place) {
+    pub(crate) fn answered(&mut self, position: u32) {
+        if let Some(last) = self.last(position) {
             last.answered = true;
         }
     }
 
-    fn last(&mut self, place: u32) -> Option<&mut Last> {
-        self.watched.get_mut(place as usize)?.last.as_mut()
+    fn last(&mut self, position: u32) -> Option<&mut Last> {
+        self.watched.get_mut(position as usize)?.last.as_mut()
     }
 
     /// When the next pass or part is due: immediately (`now`) or later. `None`: not before the next change.
@@ -241,7 +241,7 @@ impl WatchList {
         (self.pass_version, self.left) = (Some(version), 0);
     }
 
-    /// The next part of a pass: at most `budget` places. Begins a pass if something has changed; otherwise the part is
+    /// The next part of a pass: at most `budget` positions. Begins a pass if something has changed; otherwise the part is
     /// empty.
     pub(crate) fn next_part(&mut self, version: Version, now: Millis, budget: usize, part: &mut Vec<Visit>) {
         part.clear();
@@ -254,11 +254,11 @@ impl WatchList {
             self.revisit_at = None;
         }
         for _ in 0..budget.min(self.left) {
-            let place = if self.cursor < self.watched.capacity() { self.cursor } else { 0 };
-            self.cursor = place + 1;
+            let position = if self.cursor < self.watched.capacity() { self.cursor } else { 0 };
+            self.cursor = position + 1;
             self.left -= 1;
-            if let Some(watched) = self.watched.get(place) {
-                part.push(Visit { place: place as u32, slot: watched.slot });
+            if let Some(watched) = self.watched.get(position) {
+                part.push(Visit { position: position as u32, slot: watched.slot });
             }
         }
     }
@@ -271,20 +271,20 @@ impl WatchList {
         }
     }
 
-    /// Whether to hint the holder at `place` now. Only as many holders are hinted as free capacity can serve. The
+    /// Whether to hint the holder at `position` now. Only as many holders are hinted as free capacity can serve. The
     /// others are visited again after a pause, or after a change.
     pub(crate) fn judge(
         &mut self,
-        place: u32,
+        position: u32,
         candidate: &HintCandidate,
         context: &mut HintContext,
         now: Millis,
     ) -> Option<HintReason> {
-        let watched = self.watched.get_mut(place as usize)?;
+        let watched = self.watched.get_mut(position as usize)?;
         let Some(why) = context.reason(candidate) else {
             if candidate.waits() && context.reserved > Sum::ZERO {
                 self.revisit_at = earlier(self.revisit_at, now.plus(HINT_PAUSE));
-                self.passed_over.get_or_insert(place as usize);
+                self.passed_over.get_or_insert(position as usize);
             }
             return None;
         };
@@ -312,7 +312,7 @@ impl WatchList {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visit {
-    pub(crate) place: u32,
+    pub(crate) position: u32,
     pub(crate) slot: u32,
 }
 
