@@ -400,9 +400,9 @@ impl<T> ResourceEngine<T> {
         }
         let Some(commits) = &mut self.commits else { return };
         // In reverse, so that removals do not move the remaining positions.
-        for place in (0..batch.answers.len()).rev() {
-            if batch.answers[place].lease().is_some() {
-                commits.hold(number, batch.tickets.swap_remove(place), batch.answers.swap_remove(place));
+        for index in (0..batch.answers.len()).rev() {
+            if batch.answers[index].lease().is_some() {
+                commits.hold(number, batch.tickets.swap_remove(index), batch.answers.swap_remove(index));
             }
         }
     }
@@ -446,15 +446,15 @@ impl<T> ResourceEngine<T> {
         let after = waiting.reports;
         let mut held = VecDeque::new();
         // In reverse, so that removals do not move the remaining positions.
-        for (place, copy) in copies.into_iter().enumerate().rev() {
+        for (index, copy) in copies.into_iter().enumerate().rev() {
             let waits = if awaits_supply {
-                batch.answers[place] == Answer::NotYet
+                batch.answers[index] == Answer::NotYet
             } else {
-                short.binary_search(&place).is_ok()
+                short.binary_search(&index).is_ok()
             };
             if let Some(request) = copy.filter(|_| waits) {
-                batch.answers.swap_remove(place);
-                let ticket = batch.tickets.swap_remove(place);
+                batch.answers.swap_remove(index);
+                let ticket = batch.tickets.swap_remove(index);
                 held.push_front(WaitingRequest { until: now.plus(MAX_WAIT), after, request, ticket });
             }
         }

@@ -231,7 +231,7 @@ impl Division {
         self.remove_from(slot, 0, claims);
     }
 
-    /// Inserts some of the claims of the holder in `slot`. `first`: the place of the first one among all of its claims.
+    /// Inserts some of the claims of the holder in `slot`. `first`: the position of the first one among all of its claims.
     pub(crate) fn insert_from(&mut self, slot: u32, first: usize, claims: &[Claim]) {
         for (at, claim) in claims.iter().enumerate() {
             self.insert_one(slot, first + at, claim);

@@ -388,7 +388,7 @@ impl Groups {
         }
     }
 
-    /// Replaces the claims of the holder in `slot` in one group, each with the place of the first one among all of its
+    /// Replaces the claims of the holder in `slot` in one group, each with the position of the first one among all of its
     /// claims.
     fn change_in(&mut self, group: u32, slot: u32, old: (usize, &[Claim]), new: (usize, &[Claim])) {
         let division = &mut self.tree[group as usize].division;
@@ -534,14 +534,14 @@ impl Groups {
 
     // Whole units.
 
-    /// The holders of `parts` in their groups. `order` has the places of the parts in the order of their ids.
+    /// The holders of `parts` in their groups. `order` has the positions of the parts in the order of their ids.
     pub(crate) fn takers(&self, parts: &[UnitPart], order: &[usize]) -> Vec<Taker> {
         let mut inner: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         let mut holders: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for place in order {
+        for index in order {
             // A child node with claims in several groups is dealt units beside the groups.
-            let mut at = self.group_of(parts[*place].slot);
-            holders.entry(at).or_default().push(*place);
+            let mut at = self.group_of(parts[*index].slot);
+            holders.entry(at).or_default().push(*index);
             while at != ROOT {
                 let parent = self.tree[at as usize].parent;
                 inner.entry(parent).or_default().insert(at);
@@ -686,7 +686,7 @@ fn rules_of_groups(groups: &GroupSettings, weights_only: bool) -> ClientRules {
 
 /// The members of a group among which units are dealt.
 fn members(at: u32, inner: &BTreeMap<u32, BTreeSet<u32>>, holders: &BTreeMap<u32, Vec<usize>>) -> Vec<Taker> {
-    let of_group = holders.get(&at).into_iter().flatten().map(|place| Taker::Holder(*place));
+    let of_group = holders.get(&at).into_iter().flatten().map(|index| Taker::Holder(*index));
     let groups = inner.get(&at).into_iter().flatten().map(|group| Taker::Group(members(*group, inner, holders)));
     of_group.chain(groups).collect()
 }

@@ -50,7 +50,7 @@ pub(crate) struct UnitPart {
 /// Holders among which units are dealt.
 #[derive(Debug)]
 pub(crate) enum Taker {
-    /// By its place in the list of parts.
+    /// By its position in the list of parts.
     Holder(usize),
     /// The members of a group.
     Group(Vec<Taker>),
@@ -131,7 +131,7 @@ pub(crate) fn left_over(parts: &[UnitPart]) -> usize {
     usize::try_from(sum / UNIT).unwrap_or_default()
 }
 
-/// The places of the parts in the order in which ties are decided: by id.
+/// The positions of the parts in the order in which ties are decided: by id.
 pub(crate) fn in_order(parts: &[UnitPart]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_unstable_by(|one, other| parts[*one].id.cmp(&parts[*other].id));

@@ -215,7 +215,8 @@ impl Refreshers {
         let until = (self.next + most).min(self.order.len());
         self.asking = self.next..until;
         self.next = until;
-        let requests: Vec<(Now, Request)> = self.asking.clone().map(|place| self.request(self.order[place])).collect();
+        let requests: Vec<(Now, Request)> =
+            self.asking.clone().map(|position| self.request(self.order[position])).collect();
         let rounds =
             requests.chunks(self.round).map(|round| (round[0].0, round.iter().map(|ask| ask.1.clone()).collect()));
         rounds.collect()
@@ -274,10 +275,10 @@ impl Refreshers {
     }
 
     fn hear(&mut self) {
-        for (place, answer) in self.asking.clone().zip(self.answers.drain(..)) {
+        for (position, answer) in self.asking.clone().zip(self.answers.drain(..)) {
             match answer {
-                Answer::Granted(lease) => self.leases[self.order[place] as usize] = Some(lease),
-                Answer::Supplied(supplied) => self.leases[self.order[place] as usize] = Some(supplied.lease),
+                Answer::Granted(lease) => self.leases[self.order[position] as usize] = Some(lease),
+                Answer::Supplied(supplied) => self.leases[self.order[position] as usize] = Some(supplied.lease),
                 other => panic!("a refresh was answered with {other:?}"),
             }
         }

@@ -302,7 +302,7 @@ pub(crate) fn total_at(total: Amount, parts: &[Part], moment: ClusterTime) -> Am
 /// Limits the number of parts. A merged part may end later than necessary, which is safe.
 pub(crate) fn merge_parts(parts: &mut Vec<Part>) {
     while parts.len() > MAX_PARTS {
-        let gap = |place: &usize| parts[place + 1].until.since(parts[*place].until);
+        let gap = |index: &usize| parts[index + 1].until.since(parts[*index].until);
         let Some(closest) = (0..parts.len() - 1).min_by_key(gap) else { return };
         let sooner = parts.remove(closest);
         parts[closest].amount = [parts[closest].amount, sooner.amount].into_iter().collect::<Sum>().floor();

@@ -111,8 +111,8 @@ impl ClientRules {
     /// The number of the rule for a client. An exact id takes precedence over the first matching pattern.
     pub fn number_of(&self, id: &str) -> Option<RuleNumber> {
         let exact = self.iter().position(|rule| &*rule.pattern == id);
-        let place = exact.or_else(|| self.iter().position(|rule| rule.glob.matches(id)))?;
-        RuleNumber::new(u8::try_from(place + 1).ok()?)
+        let index = exact.or_else(|| self.iter().position(|rule| rule.glob.matches(id)))?;
+        RuleNumber::new(u8::try_from(index + 1).ok()?)
     }
 
     /// Whether any rule sets a minimum.

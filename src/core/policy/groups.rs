@@ -212,8 +212,8 @@ impl GroupSettings {
         let exact = self.rules.iter().position(|rule| &*rule.limits.pattern == path);
         // A lone `*` would match groups of all levels.
         let fits = |rule: &GroupRule| parts_of(&rule.limits.pattern) == parts_of(path) && rule.limits.matches(path);
-        let place = exact.or_else(|| self.rules.iter().position(fits))?;
-        RuleNumber::new(u8::try_from(place + 1).ok()?)
+        let index = exact.or_else(|| self.rules.iter().position(fits))?;
+        RuleNumber::new(u8::try_from(index + 1).ok()?)
     }
 
     /// The limits of all groups as client rules with the same numbers. A group acts towards its parent like a client.

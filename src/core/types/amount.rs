@@ -296,13 +296,13 @@ mod tests {
         let mut state = 1u64;
         for _ in 0..86_400_000u64 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let place = (state >> 58) as usize;
+            let index = (state >> 58) as usize;
             let value = ((state >> 20) & 0xffff) as f64 * [1e-7, 0.1, 1e3, 1e9][(state >> 40) as usize & 3];
             let new = Amount::clamped(value);
-            sum -= live[place];
+            sum -= live[index];
             sum += new;
-            naive += new.get() - live[place].get();
-            live[place] = new;
+            naive += new.get() - live[index].get();
+            live[index] = new;
         }
         assert_eq!(sum, live.iter().copied().collect::<Sum>());
         assert_ne!(naive, live.iter().map(|a| a.get()).sum::<f64>(), "the test would not notice drift");

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::types::amount::Amount;
 
-/// The number of the client rule that applies to a claim: its place in the list, from one.
+/// The number of the client rule that applies to a claim: its position in the list, from one.
 pub type RuleNumber = NonZeroU8;
 
 /// The total wants of similar clients. A plain client has one claim of one subclient; a child node has several.

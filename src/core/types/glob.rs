@@ -87,7 +87,7 @@ impl Glob {
         if self.everything {
             return true;
         }
-        // The place in the text in bytes, always between two characters.
+        // The position in the text in bytes, always between two characters.
         let (mut part, mut at) = (0, 0);
         let char_at = |at: usize| text[at..].chars().next();
         // Where to continue if the rest does not match: after the last star, which then takes one character more. Going

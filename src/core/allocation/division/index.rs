@@ -133,7 +133,7 @@ impl Sorted {
         let end = self.entries.partition_point(|(key, before)| fits(*key, *before));
         let first = self.entries.get(end);
         let prefix = first.map_or(self.totals, |(_, before)| *before);
-        self.cursor.place(node, first.map_or(ClaimKey::END, |(key, _)| *key), prefix);
+        self.cursor.set(node, first.map_or(ClaimKey::END, |(key, _)| *key), prefix);
         prefix
     }
 
@@ -166,7 +166,7 @@ impl Cursor {
     const NONE: Cursor =
         Cursor { node: usize::MAX, end: ClaimKey::START, below: Totals { wants: Sum::ZERO, weight: 0 }, beside: None };
 
-    fn place(&mut self, node: usize, end: ClaimKey, below: Totals) {
+    fn set(&mut self, node: usize, end: ClaimKey, below: Totals) {
         *self = Cursor { node, end, below, beside: None };
     }
 
@@ -201,15 +201,15 @@ impl Cursor {
     /// The sums over the longest prefix of a leaf that `fits`, if it ends at most a few entries from here.
     fn seek(&mut self, node: usize, leaf: &Leaf, fits: impl Fn(ClaimKey, Totals) -> bool) -> Option<Totals> {
         if self.node != node {
-            self.place(node, self.end, leaf.totals_where(|key| key < self.end));
+            self.set(node, self.end, leaf.totals_where(|key| key < self.end));
         }
         for _ in 0..=MAX_STEPS {
             let [last, next] = *self.beside.get_or_insert_with(|| leaf.beside(self.end));
             let without = self.below.minus(Totals::of(last.0, last.1));
             if last.1 > 0 && !fits(last.0, without) {
-                self.place(node, last.0, without);
+                self.set(node, last.0, without);
             } else if next.1 > 0 && fits(next.0, self.below) {
-                self.place(node, next.0.successor(), self.below.plus(Totals::of(next.0, next.1)));
+                self.set(node, next.0.successor(), self.below.plus(Totals::of(next.0, next.1)));
             } else {
                 return Some(self.below);
             }

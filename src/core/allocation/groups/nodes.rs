@@ -88,12 +88,12 @@ impl ClaimParts {
 
     /// Each part with its claims. `claims` are all of them, or none.
     fn with<'a>(&'a self, claims: &'a [Claim]) -> impl Iterator<Item = (&'a ClaimPart, &'a [Claim])> {
-        self.placed(claims).map(|(part, (_, claims))| (part, claims))
+        self.with_position(claims).map(|(part, (_, claims))| (part, claims))
     }
 
-    /// As [`with`](Self::with), with the place of the first claim of each part. Several parts may be in the same group,
-    /// so a claim is identified by its place among all claims of the node.
-    fn placed<'a>(&'a self, claims: &'a [Claim]) -> impl Iterator<Item = (&'a ClaimPart, (usize, &'a [Claim]))> {
+    /// As [`with`](Self::with), with the position of the first claim of each part. Several parts may be in the same group,
+    /// so a claim is identified by its position among all claims of the node.
+    fn with_position<'a>(&'a self, claims: &'a [Claim]) -> impl Iterator<Item = (&'a ClaimPart, (usize, &'a [Claim]))> {
         let firsts = self.0.iter().scan(0, |end, part| {
             *end += part.len;
             Some(*end - part.len)
@@ -211,7 +211,7 @@ impl Groups {
     /// Replaces the claims of a child node that has joined its groups. Without `new` claims they are removed.
     pub(super) fn change_as_node(&mut self, slot: u32, old: &[Claim], new: &[Claim]) {
         let Some(parts) = self.nodes.remove(&slot) else { return };
-        for ((part, old), (_, new)) in parts.placed(old).zip(parts.placed(new)) {
+        for ((part, old), (_, new)) in parts.with_position(old).zip(parts.with_position(new)) {
             self.change_in(part.group, slot, old, new);
         }
         self.nodes.insert(slot, parts);
@@ -237,7 +237,7 @@ impl Groups {
             part.group = known.group;
         }
         // All old claims go first: a new one may take the place of an old one in the same group.
-        let changed = before.placed(old).zip(parts.placed(new)).filter(|((_, old), (_, new))| old != new);
+        let changed = before.with_position(old).zip(parts.with_position(new)).filter(|((_, old), (_, new))| old != new);
         let changed: Vec<_> = changed.map(|((part, old), (_, new))| (part.group, old, new)).collect();
         changed.iter().for_each(|(group, old, _)| self.change_in(*group, slot, *old, (0, &[])));
         changed.iter().for_each(|(group, _, new)| self.change_in(*group, slot, (0, &[]), *new));
@@ -404,8 +404,8 @@ impl Groups {
             .collect();
         needs.sort_unstable();
         let mut left = GroupSettings::MAX_GROUP_SLICES;
-        for (place, need) in needs.iter().enumerate() {
-            let each = left / (needs.len() - place);
+        for (index, need) in needs.iter().enumerate() {
+            let each = left / (needs.len() - index);
             if *need > each {
                 return each.max(1);
             }

@@ -176,27 +176,27 @@ proptest! {
     ) {
         let mut case = case;
         let mut groups = divided(&case);
-        for (n, (place, other, number)) in changes.into_iter().enumerate() {
-            let (place, other) = (place % case.clients.len(), other % case.clients.len());
-            let old = case.clients[place].clone();
+        for (n, (index, other, number)) in changes.into_iter().enumerate() {
+            let (index, other) = (index % case.clients.len(), other % case.clients.len());
+            let old = case.clients[index].clone();
             match n % 4 {
                 0 => {
-                    case.clients[place].id = case.clients[other].id.clone();
-                    groups.forget(place as u32, &[claim(&old)]);
-                    groups.join(place as u32, HolderKind::Client, &case.clients[place].id);
-                    groups.change(place as u32, &[], &[claim(&case.clients[place])]);
+                    case.clients[index].id = case.clients[other].id.clone();
+                    groups.forget(index as u32, &[claim(&old)]);
+                    groups.join(index as u32, HolderKind::Client, &case.clients[index].id);
+                    groups.change(index as u32, &[], &[claim(&case.clients[index])]);
                 }
                 1 => {
                     case.capacity = number * 10.0;
                     groups.set_capacity(Amount::clamped(case.capacity));
                 }
                 2 => {
-                    case.clients[place].wants = number;
-                    groups.change(place as u32, &[claim(&old)], &[claim(&case.clients[place])]);
+                    case.clients[index].wants = number;
+                    groups.change(index as u32, &[claim(&old)], &[claim(&case.clients[index])]);
                 }
                 _ => {
-                    case.clients[place].wants = number;
-                    groups.replace(place as u32, 0, &claim(&old), &claim(&case.clients[place]));
+                    case.clients[index].wants = number;
+                    groups.replace(index as u32, 0, &claim(&old), &claim(&case.clients[index]));
                 }
             }
             let anew = divided(&case);

@@ -102,7 +102,7 @@ fn nearly_whole_units_are_whole() {
 #[test]
 fn groups_get_their_due_rounded_down_or_up() {
     let parts = parts(&[UNIT / 2; 10]);
-    let group = |places: std::ops::Range<usize>| Taker::Group(places.map(Taker::Holder).collect());
+    let group = |positions: std::ops::Range<usize>| Taker::Group(positions.map(Taker::Holder).collect());
     let takers = [Taker::Group(vec![group(0..3), group(3..6)]), group(6..10)];
     let (mut rotation, mut had) = (Rotation::default(), [0; 10]);
     for round in 0..100 {

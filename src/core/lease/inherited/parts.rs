@@ -59,8 +59,8 @@ impl Parts {
             amount = amount - amount.min(rest.max(Sum::ZERO));
         }
         let order = (0..count.min(own + 1)).rev().chain(own + 1..count);
-        for place in order {
-            let part = &mut self.earlier[place];
+        for index in order {
+            let part = &mut self.earlier[index];
             let taken = amount.min(part.amount.into());
             part.amount = (Sum::from(part.amount) - taken).floor();
             amount -= taken;

@@ -17,11 +17,11 @@ impl Labels {
     /// Labels a record that holds `held`.
     pub(super) fn set(&mut self, slot: u32, label: u32, held: Amount) {
         self.remove(slot, held);
-        let (at, place) = (slot as usize, label as usize);
+        let (at, index) = (slot as usize, label as usize);
         self.of.resize(self.of.len().max(at + 1), NONE);
-        self.held.resize(self.held.len().max(place + 1), Sum::ZERO);
+        self.held.resize(self.held.len().max(index + 1), Sum::ZERO);
         self.of[at] = label;
-        self.held[place] += held;
+        self.held[index] += held;
     }
 
     /// Removes the label of a record that holds `held`.

@@ -17,9 +17,9 @@ impl Server {
         change(&mut settings);
         let mut forecast = Forecast::begin(&self.resource, self.now, settings).expect("it has no parent");
         let mut from = Some(0);
-        while let Some(place) = from {
+        while let Some(page_start) = from {
             // Pages of two, as large resources have many.
-            let (page, next) = copy_holders(&self.resource, self.now, place, 2);
+            let (page, next) = copy_holders(&self.resource, self.now, page_start, 2);
             page.into_iter().for_each(|copy| forecast.add(copy));
             from = next;
         }

@@ -26,8 +26,8 @@ fn tree(case: &Case, nodes: &[usize]) -> Tree {
     let pattern = format!("{}/*", PATTERNS[case.levels - 1]);
     let settings = Settings { min_request_interval: Millis(0), ..settings_with(case, &pattern) };
     let clients = |node: usize| {
-        let of_node = case.clients.iter().enumerate().filter(|(place, _)| nodes[*place] == node);
-        of_node.map(|(place, client)| tree_client(place, client)).collect()
+        let of_node = case.clients.iter().enumerate().filter(|(index, _)| nodes[*index] == node);
+        of_node.map(|(index, client)| tree_client(index, client)).collect()
     };
     let unknown = || Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
     let below = |at: usize, nodes| node(&format!("node-{at}"), unknown(), Source::Parent, nodes, clients(at));
@@ -36,15 +36,15 @@ fn tree(case: &Case, nodes: &[usize]) -> Tree {
     Tree { root, settings, now: Millis(0), protocol: Protocol::Ours }
 }
 
-fn tree_client(place: usize, client: &Client) -> TreeClient {
+fn tree_client(index: usize, client: &Client) -> TreeClient {
     // An id of the case that fits no pattern would fit one that ends in `/*`.
     let path = if client.id.split('/').count() > PATTERNS.len() { "other" } else { &client.id };
-    let id = if path == "other" { format!("{path}-{place}") } else { format!("{path}/{place}") };
+    let id = if path == "other" { format!("{path}-{index}") } else { format!("{path}/{index}") };
     TreeClient { id, wants: client.wants, priority: client.priority, lease: None }
 }
 
 fn place_of(client: &TreeClient) -> usize {
-    client.id.rsplit(['/', '-']).next().and_then(|place| place.parse().ok()).expect("a place")
+    client.id.rsplit(['/', '-']).next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
 impl Tree {
@@ -54,7 +54,7 @@ impl Tree {
         for client in self.root.clients_mut() {
             leases.push((place_of(client), client.lease.map_or(0.0, |lease| lease.capacity.get())));
         }
-        leases.sort_by_key(|(place, _)| *place);
+        leases.sort_by_key(|(index, _)| *index);
         leases.into_iter().map(|(_, lease)| lease).collect()
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Client {
     pub(crate) id: String,
     pub(crate) wants: f64,
     pub(crate) priority: i16,
-    /// The place of its client rule.
+    /// The position of its client rule.
     pub(crate) rule: Option<usize>,
 }
 
@@ -109,8 +109,8 @@ fn divide(kind: AlgorithmKind, capacity: &BigRational, members: &[Member]) -> Ve
     bands.dedup();
     let (mut left, mut due) = (capacity.clone(), vec![BigRational::zero(); members.len()]);
     for band in bands.into_iter().rev() {
-        let places: Vec<usize> = (0..members.len()).filter(|at| members[*at].band == band).collect();
-        let of_band: Vec<Member> = places.iter().map(|at| members[*at].clone()).collect();
+        let positions: Vec<usize> = (0..members.len()).filter(|at| members[*at].band == band).collect();
+        let of_band: Vec<Member> = positions.iter().map(|at| members[*at].clone()).collect();
         let below = sum(members.iter().filter(|member| member.band < band), |member| member.least.clone());
         let dues = if over {
             let minimums: Vec<Member> = of_band
@@ -123,7 +123,7 @@ fn divide(kind: AlgorithmKind, capacity: &BigRational, members: &[Member]) -> Ve
             one_band(kind, &max(&(&left - below), &least), &of_band)
         };
         left = max(&(left - dues.iter().fold(BigRational::zero(), |sum, due| sum + due)), &BigRational::zero());
-        places.into_iter().zip(dues).for_each(|(at, amount)| due[at] = amount);
+        positions.into_iter().zip(dues).for_each(|(at, amount)| due[at] = amount);
     }
     due
 }
@@ -136,12 +136,12 @@ impl Case {
         {
             rule.pattern.split('/').fold(&mut root, |group, name| group.groups.entry(name.to_owned()).or_default());
         }
-        for (place, client) in self.clients.iter().enumerate() {
+        for (position, client) in self.clients.iter().enumerate() {
             let names: Vec<&str> = client.id.split('/').collect();
             let names = if names.len() == self.levels { names } else { vec![OTHER_GROUP] };
             let group =
                 names.into_iter().fold(&mut root, |group, name| group.groups.entry(name.to_owned()).or_default());
-            group.clients.push(place);
+            group.clients.push(position);
         }
         root
     }
@@ -156,8 +156,8 @@ impl Case {
         self.groups.iter().find(|rule| rule.pattern == path).or_else(|| self.groups.iter().find(matches))
     }
 
-    fn client(&self, place: usize) -> Member {
-        let client = &self.clients[place];
+    fn client(&self, position: usize) -> Member {
+        let client = &self.clients[position];
         let rule = client.rule.map(|rule| &self.client_rules[rule]);
         let wants = rule.and_then(|rule| rule.max).map_or(client.wants, |max| client.wants.min(max));
         Member {
@@ -183,14 +183,14 @@ impl Case {
     }
 
     fn members(&self, path: &str, group: &Group) -> Vec<Member> {
-        let clients = group.clients.iter().map(|place| self.client(*place));
+        let clients = group.clients.iter().map(|position| self.client(*position));
         clients.chain(group.groups.iter().map(|(name, inner)| self.group(&below(path, name), inner))).collect()
     }
 
     fn fill(&self, path: &str, group: &Group, capacity: &BigRational, dues: &mut [BigRational]) {
         let mut shares = divide(self.kind, capacity, &self.members(path, group)).into_iter();
-        for (place, share) in group.clients.iter().zip(&mut shares) {
-            dues[*place] = share;
+        for (position, share) in group.clients.iter().zip(&mut shares) {
+            dues[*position] = share;
         }
         for ((name, inner), share) in group.groups.iter().zip(&mut shares) {
             self.fill(&below(path, name), inner, &share, dues);
