@@ -90,8 +90,8 @@ pub(crate) fn check(settings: &Settings) -> Result<(), StartError> {
         let names: Vec<_> = settings.peers.iter().map(|(name, _)| name.as_str()).collect();
         return wrong(format!("this peer, {:?} (--id), is not among --peers: {}", settings.name, names.join(", ")));
     }
-    for (place, (name, _)) in settings.peers.iter().enumerate() {
-        if settings.peers[..place].iter().any(|(other, _)| other == name) {
+    for (index, (name, _)) in settings.peers.iter().enumerate() {
+        if settings.peers[..index].iter().any(|(other, _)| other == name) {
             return wrong(format!("two peers have the name {name:?}: give each its own in --peers"));
         }
     }

@@ -49,8 +49,8 @@ impl Segments {
         let mut whole = 0;
         let (mut incomplete, mut torn) = (None, None);
         let found = list(directory)?;
-        for (place, (number, path)) in found.iter().enumerate() {
-            let last = place + 1 == found.len();
+        for (index, (number, path)) in found.iter().enumerate() {
+            let last = index + 1 == found.len();
             let loaded = load(*number, path, last, &mut log)?;
             match loaded.segment {
                 Some(segment) => segments.push_back(segment),

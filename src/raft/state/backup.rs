@@ -169,11 +169,11 @@ impl Backup {
         if trailer.crc32 != sum || trailer.records != records.len() {
             return Err(ended(&format!("its checksum is {}, but the content has {sum}", trailer.crc32)));
         }
-        let records = records.iter().enumerate().map(|(place, record)| parse(record, place + 2));
+        let records = records.iter().enumerate().map(|(index, record)| parse(record, index + 2));
         let backup = Backup { header, records: records.collect::<Result<_, _>>()? };
         match backup.records.iter().position(|record| !is_restorable(record)) {
-            Some(place) => {
-                Err(BackupError::Damaged { line: place + 2, what: "records of this kind cannot be restored".into() })
+            Some(index) => {
+                Err(BackupError::Damaged { line: index + 2, what: "records of this kind cannot be restored".into() })
             }
             None => Ok(backup),
         }

@@ -19,7 +19,7 @@ impl<K, V> Default for CowMap<K, V> {
     }
 }
 
-fn place<K: Borrow<Q>, V, Q: Ord + ?Sized>(part: &[(K, V)], key: &Q) -> Result<usize, usize> {
+fn position<K: Borrow<Q>, V, Q: Ord + ?Sized>(part: &[(K, V)], key: &Q) -> Result<usize, usize> {
     part.binary_search_by(|(known, _)| known.borrow().cmp(key))
 }
 
@@ -42,7 +42,7 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
         K: Borrow<Q>,
     {
         let part = self.0.get(self.part_index(key))?;
-        place(part, key).ok().map(|at| &part[at].1)
+        position(part, key).ok().map(|at| &part[at].1)
     }
 
     pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
@@ -51,7 +51,7 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
     {
         let index = self.part_index(key);
         // A missing key must not cause a copy.
-        let at = place(self.0.get(index)?, key).ok()?;
+        let at = position(self.0.get(index)?, key).ok()?;
         Some(&mut Arc::make_mut(&mut self.0[index])[at].1)
     }
 
@@ -78,7 +78,7 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
         &mut part[at].1
     }
 
-    /// The part that the key belongs to, with room for one more, and the place of the key in it.
+    /// The part that the key belongs to, with room for one more, and the position of the key in it.
     fn part_of(&mut self, key: &K) -> (&mut Part<K, V>, Result<usize, usize>) {
         let mut index = self.part_index(key);
         if self.0.is_empty() {
@@ -93,7 +93,7 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
             index += usize::from(belongs_behind);
         }
         let part = Arc::make_mut(&mut self.0[index]);
-        let at = place(part, key);
+        let at = position(part, key);
         (part, at)
     }
 
@@ -102,7 +102,7 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
         K: Borrow<Q>,
     {
         let index = self.part_index(key);
-        let at = place(self.0.get(index)?, key).ok()?;
+        let at = position(self.0.get(index)?, key).ok()?;
         let part = Arc::make_mut(&mut self.0[index]);
         let (_, removed) = part.remove(at);
         if part.is_empty() {

@@ -88,9 +88,9 @@ async fn proposals_in_one_entry_keep_their_order_and_their_own_results() {
     let peer = cluster.peer(&name).clone();
     let (done, mut results) = tokio::sync::mpsc::unbounded_channel();
     let proposals = [promises(7, 1, 1.0), promises(7, 3, 9.0), set_text("text"), promises(7, 2, 2.0)];
-    for (place, proposal) in proposals.into_iter().enumerate() {
+    for (index, proposal) in proposals.into_iter().enumerate() {
         let done = done.clone();
-        peer.submit(&lease, vec![proposal], move |result| done.send((place, result)).expect("the test waits"));
+        peer.submit(&lease, vec![proposal], move |result| done.send((index, result)).expect("the test waits"));
     }
     let gap = refused(Refused::Gap { epoch: Epoch(7), expected: 2, got: 3 });
     for expected in [(0, Ok(())), (1, Err(gap)), (2, Ok(())), (3, Ok(()))] {

@@ -221,8 +221,8 @@ impl ReplayWindow {
     }
 
     fn bit(&mut self, counter: u64, change: impl FnOnce(&mut u64, u64)) {
-        let place = (counter % WINDOW as u64) as usize;
-        change(&mut self.seen[place / 64], 1 << (place % 64));
+        let position = (counter % WINDOW as u64) as usize;
+        change(&mut self.seen[position / 64], 1 << (position % 64));
     }
 }
 

@@ -66,8 +66,8 @@ pub(crate) async fn deliver<T: Send + 'static>(
         let mut wanted = WANTED.lock().unwrap_or_else(PoisonError::into_inner);
         let of_link = wanted.get_mut(address);
         of_link.and_then(|of_link| {
-            let place = of_link.iter().position(|held| held.method.is_none_or(|wanted| wanted == method))?;
-            Some(of_link.remove(place))
+            let index = of_link.iter().position(|held| held.method.is_none_or(|wanted| wanted == method))?;
+            Some(of_link.remove(index))
         })
     };
     let Some(held) = held else { return send.await };

@@ -125,10 +125,10 @@ fn a_damaged_backup_is_refused_with_its_line() {
         let error = Backup::read(&bytes[..end]).expect_err("its end is missing");
         assert!(matches!(error, BackupError::Damaged { .. } | BackupError::NoBackup), "{end}: {error}");
     }
-    for place in (0..bytes.len() - 1).step_by(499) {
+    for position in (0..bytes.len() - 1).step_by(499) {
         let mut changed = bytes.clone();
-        changed[place] ^= 1;
-        assert!(Backup::read(&changed).is_err(), "byte {place}");
+        changed[position] ^= 1;
+        assert!(Backup::read(&changed).is_err(), "byte {position}");
     }
     let text = String::from_utf8(bytes).expect("JSON");
     let without_one: String =
