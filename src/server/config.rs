@@ -197,7 +197,7 @@ impl Loaded {
     }
 
     /// Refuses a configuration without templates at a root, and one with templates below a parent.
-    pub fn check_place(&self, file: &str, has_parent: bool) -> Result<(), ConfigError> {
+    pub fn check_templates(&self, file: &str, has_parent: bool) -> Result<(), ConfigError> {
         let mut found = Findings::new(file);
         match self.templates_at {
             Some(at) if has_parent => found.error(at, format!("{TEMPLATES}: omit `resources` here, or --parent")),

@@ -182,7 +182,7 @@ pub(super) struct Parts {
     status: StatusCode,
 }
 
-/// Marks the place of a part with a comment, which escaped text cannot contain.
+/// Marks the position of a part with a comment, which escaped text cannot contain.
 const MARK: &str = "<!--";
 const MARK_END: &str = "-->";
 
@@ -195,11 +195,11 @@ impl Parts {
         self.rows.insert(id, rows.map(|row| row.0).collect());
     }
 
-    fn place(id: &'static str) -> Markup {
+    fn marker(id: &'static str) -> Markup {
         html! { div.part id=(id) { (PreEscaped(format!("{MARK}{id}{MARK_END}"))) } }
     }
 
-    fn place_rows(id: &'static str) -> Markup {
+    fn rows_marker(id: &'static str) -> Markup {
         html! { tbody id=(id) { (PreEscaped(format!("{MARK}{id}{MARK_END}"))) } }
     }
 
@@ -450,13 +450,13 @@ fn asset_names() -> &'static [String; ASSETS.len()] {
 }
 
 pub(crate) fn asset_path(name: &str) -> String {
-    let place = ASSETS.iter().position(|asset| asset.name == name);
-    place.map_or_else(String::new, |place| format!("/assets/{}", asset_names()[place]))
+    let index = ASSETS.iter().position(|asset| asset.name == name);
+    index.map_or_else(String::new, |index| format!("/assets/{}", asset_names()[index]))
 }
 
 async fn serve_asset(Path(name): Path<String>) -> Response {
-    let place = asset_names().iter().position(|known| *known == name);
-    match place.map(|place| &ASSETS[place]) {
+    let index = asset_names().iter().position(|known| *known == name);
+    match index.map(|index| &ASSETS[index]) {
         None => (StatusCode::NOT_FOUND, "no such asset: reload the page, another version is running\n").into_response(),
         Some(asset) => {
             let headers =

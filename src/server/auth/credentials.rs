@@ -189,17 +189,17 @@ mod tests {
         let tokens = Some(Tokens::parse("").expect("none"));
         let credentials = Credentials { operator: None, tokens, jwts };
         let open = OpenConnections::at_most(10);
-        let places = [1, 2].map(|last| open.admit([10, 0, 0, last].into()).expect("a place"));
-        let looked_at = |place: usize, header: &'static str| {
-            let connection = Arc::clone(&places[place].connection);
+        let permits = [1, 2].map(|last| open.admit([10, 0, 0, last].into()).expect("a permit"));
+        let looked_at = |index: usize, header: &'static str| {
+            let connection = Arc::clone(&permits[index].connection);
             let caller = Caller { address: connection.origin().address, names: None, is_in_process: false, connection };
             let header = HeaderValue::from_static(header);
             let refused = credentials.identify(Some(&header), Some(&caller), SystemTime::now()).expect_err("no token");
             !matches!(refused, CredentialError::TooMany)
         };
         assert!(looked_at(0, JWT));
-        while places[0].connection.may_prove() {
-            places[0].connection.refused_token();
+        while permits[0].connection.may_prove() {
+            permits[0].connection.refused_token();
         }
         assert!(!looked_at(0, JWT));
         assert!(looked_at(1, JWT), "from another address");

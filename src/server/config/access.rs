@@ -20,7 +20,7 @@ const PATTERNS: &str = "an id or a pattern (in quotes), or a list of them";
 const PRIORITY: &str = "a whole number from -32768 to 32767";
 const EXAMPLE: &str = r#"access: [{who: "web-*", may: ask, resources: "db/*"}]"#;
 
-struct Placed {
+struct LocatedRule {
     at: Position,
     rule: Rule,
 }
@@ -31,18 +31,18 @@ pub fn read_access(field: &Field<'_, '_>, found: &mut Findings) -> Policy {
         found.error(field.at(), format!("`access` has no rules, so nothing is allowed; for example: {EXAMPLE}"));
     }
     let list = field.list(MAX_RULES, &format!("a list of rules; for example: {EXAMPLE}"), found);
-    let rules = list.iter().enumerate().filter_map(|(place, item)| read_rule(place, item, found));
-    let rules: Vec<Placed> = rules.collect();
+    let rules = list.iter().enumerate().filter_map(|(index, item)| read_rule(index, item, found));
+    let rules: Vec<LocatedRule> = rules.collect();
     check_rules(&rules, found);
-    if !rules.is_empty() && !rules.iter().any(|placed| placed.rule.may.has(Action::Configure)) {
+    if !rules.is_empty() && !rules.iter().any(|located| located.rule.may.has(Action::Configure)) {
         let message = "no rule lets an identity `configure`: only the holder of the token in the server's \
                        --admin-token-file can change this configuration";
         found.warn(field.key, message);
     }
-    Policy::new(rules.into_iter().map(|placed| placed.rule).collect())
+    Policy::new(rules.into_iter().map(|located| located.rule).collect())
 }
 
-fn read_rule(place: usize, item: &Node<'_>, found: &mut Findings) -> Option<Placed> {
+fn read_rule(index: usize, item: &Node<'_>, found: &mut Findings) -> Option<LocatedRule> {
     let item = Field::element("a rule", item);
     let fields = item.map(&KEYS, found)?;
     let name = fields.optional("name").and_then(|field| field.text("text", found));
@@ -52,7 +52,7 @@ fn read_rule(place: usize, item: &Node<'_>, found: &mut Findings) -> Option<Plac
         None => default.iter().map(|text| Pattern::new(text).expect("a default")).collect(),
     };
     let rule = Rule {
-        name: name.map_or_else(|| format!("rule {}", place + 1), str::to_owned),
+        name: name.map_or_else(|| format!("rule {}", index + 1), str::to_owned),
         who: read_who(&item, &fields, found),
         may,
         resources: patterns("resources", &["*"], found),
@@ -64,7 +64,7 @@ fn read_rule(place: usize, item: &Node<'_>, found: &mut Findings) -> Option<Plac
         }),
     };
     warn_of_keys(&fields, &rule, found);
-    Some(Placed { at: item.at(), rule })
+    Some(LocatedRule { at: item.at(), rule })
 }
 
 fn read_who(item: &Field<'_, '_>, fields: &Fields<'_, '_>, found: &mut Findings) -> Vec<Pattern> {
@@ -147,8 +147,8 @@ fn warn_of_keys(fields: &Fields<'_, '_>, rule: &Rule, found: &mut Findings) {
     let is_of_anonymous = rule.who.iter().any(|pattern| pattern.text() == Identity::Anonymous.text());
     for (key, action, patterns) in [("clients", Action::Ask, &rule.clients), ("nodes", Action::Lend, &rule.nodes)] {
         let nothing = !patterns.is_empty() && patterns.iter().all(Pattern::has_placeholder);
-        let place = fields.get(key).or_else(|| fields.get("who"));
-        if let Some(field) = place.filter(|_| is_of_anonymous && may.has(action) && nothing) {
+        let field = fields.get(key).or_else(|| fields.get("who"));
+        if let Some(field) = field.filter(|_| is_of_anonymous && may.has(action) && nothing) {
             let message = format!(
                 "anonymous callers have no identity for `{PLACEHOLDER}`: list in `{key}` the ids that they may use"
             );
@@ -158,9 +158,9 @@ fn warn_of_keys(fields: &Fields<'_, '_>, rule: &Rule, found: &mut Findings) {
 }
 
 /// Reports duplicate names, and warns about redundant rules.
-fn check_rules(rules: &[Placed], found: &mut Findings) {
-    for (place, Placed { at, rule }) in rules.iter().enumerate() {
-        let before = &rules[..place];
+fn check_rules(rules: &[LocatedRule], found: &mut Findings) {
+    for (index, LocatedRule { at, rule }) in rules.iter().enumerate() {
+        let before = &rules[..index];
         if let Some(other) = before.iter().find(|other| other.rule.name == rule.name) {
             let (name, line) = (&rule.name, other.at.line);
             found.error(

@@ -81,7 +81,7 @@ impl InitialConfiguration {
 
     fn of_file(path: &Path, has_parent: bool) -> Result<InitialConfiguration, LoadError> {
         let (loaded, source) = (config::load(path)?, path.display().to_string());
-        loaded.check_place(&source, has_parent)?;
+        loaded.check_templates(&source, has_parent)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }

@@ -431,11 +431,11 @@ pub(super) fn parse<'t>(text: &'t str, found: &mut Findings) -> Option<Rc<Node<'
     let mut builder = Builder::default();
     // Some markers of the parser are outside of the text: at its end, and in directives, where it counts bytes.
     let lines = Lines::of(text);
-    let place = |marker: &Marker| lines.nearest(position(marker));
+    let nearest = |marker: &Marker| lines.nearest(position(marker));
     for event in Parser::new_from_str(text) {
         let step = match event {
-            Ok((event, span)) => builder.take(event, place(&span.start), found),
-            Err(error) => Err((place(error.marker()), syntax_error(&error))),
+            Ok((event, span)) => builder.take(event, nearest(&span.start), found),
+            Err(error) => Err((nearest(error.marker()), syntax_error(&error))),
         };
         if let Err((at, message)) = step {
             found.error(at, message);
@@ -511,7 +511,7 @@ impl<'t> Builder<'t> {
             }
             Event::Scalar(text, style, anchor, None) => {
                 let plain = style == ScalarStyle::Plain;
-                self.place(at, anchor, Value::Scalar { text, plain }, found)
+                self.put(at, anchor, Value::Scalar { text, plain }, found)
             }
             Event::SequenceStart(anchor, None) => self.open(at, anchor, Content::List(Vec::new())),
             Event::MappingStart(anchor, None) => {
@@ -548,7 +548,7 @@ impl<'t> Builder<'t> {
             Content::List(items) => Value::List(items),
             Content::Map { entries, .. } => Value::Map(self.merge(entries, found)?),
         };
-        self.place(at, anchor, value, found)
+        self.put(at, anchor, value, found)
     }
 
     /// Merges the keys of other maps (`<<: *other` of YAML 1.1, which Doorman's files may use).
@@ -585,7 +585,7 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    fn place(&mut self, at: Position, anchor: usize, value: Value<'t>, found: &mut Findings) -> Result<(), Stop> {
+    fn put(&mut self, at: Position, anchor: usize, value: Value<'t>, found: &mut Findings) -> Result<(), Stop> {
         self.count(at, 1)?;
         let height = value.height();
         check_depth(at, height)?;

@@ -1,6 +1,6 @@
 //! The open connections of a listener: their number, the shares of principals, and idle timeouts.
 //!
-//! A connection is charged to its address, and to an identity once a certificate or a token proves one. If all places
+//! A connection is charged to its address, and to an identity once a certificate or a token proves one. If all slots
 //! are taken, a newcomer displaces an idle connection of the principal with most connections, which can reconnect.
 //! Connections that are idle, or do not read their answers, are closed after a timeout. The handshake has a deadline of
 //! its own ([`crate::listen`]).
@@ -72,7 +72,7 @@ struct ConnectionEntry {
     /// The activity at the last check. It has not changed since `quiet_since`.
     activity: Activity,
     quiet_since: Instant,
-    /// It was asked to close, and no longer takes a place.
+    /// It was asked to close, and no longer takes a slot.
     is_leaving: bool,
 }
 
@@ -127,7 +127,7 @@ impl OpenConnection {
             return true;
         }
         let (before, identity) = (self.principal(), account.principal());
-        // The connection keeps its place. If all places are taken, the share alone would refuse the identity, so it is
+        // The connection keeps its slot. If all slots are taken, the share alone would refuse the identity, so it is
         // enough that another principal has more connections.
         let is_full = table.taken.in_all() >= listener.limits.most;
         let may_have = table.may_have(identity, table.taken.in_all() - 1, &listener.limits);
@@ -209,7 +209,7 @@ impl Drop for ConnectionPermit {
 }
 
 impl ConnectionTable {
-    /// Whether a principal may have one more connection, if `taken` of the places are taken.
+    /// Whether a principal may have one more connection, if `taken` of the slots are taken.
     fn may_have(&self, principal: Principal, taken: usize, limits: &ConnectionLimits) -> bool {
         limits.share.allows(self.taken.of(principal), 1, taken, limits.most)
     }
@@ -296,15 +296,15 @@ impl OpenConnections {
         self.0.count.load(Ordering::Relaxed)
     }
 
-    /// Admits a connection. `None` if there is no place for it.
+    /// Admits a connection. `None` if there is no slot for it.
     pub(crate) fn admit(&self, address: IpAddr) -> Option<ConnectionPermit> {
         let listener = &self.0;
         let account = listener.accounts.of_address(address);
         let principal = account.principal();
         let mut table = listener.table();
         let may_displace = listener.limits.idle.is_some() && table.taken.in_all() >= listener.limits.most;
-        let has_place = table.may_have(principal, table.taken.in_all(), &listener.limits);
-        if !(has_place || may_displace && table.make_room(principal)) {
+        let has_slot = table.may_have(principal, table.taken.in_all(), &listener.limits);
+        if !(has_slot || may_displace && table.make_room(principal)) {
             drop(table);
             metrics::connection_refused();
             return None;

@@ -50,7 +50,7 @@ mod tests {
         let silent: Vec<_> = std::iter::from_fn(|| begin(1)).collect();
         assert_eq!(silent.len(), 7);
         let other = begin(2).expect("there is room");
-        assert!(begin(3).is_none(), "all places are taken");
+        assert!(begin(3).is_none(), "all slots are taken");
         drop((silent, other));
         assert!(begin(1).is_some());
     }

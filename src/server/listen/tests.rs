@@ -110,7 +110,7 @@ async fn a_silent_connection_ends_and_makes_room() {
         let mut silent = TcpStream::connect(address).await.expect("it listens");
         silent.write_all(said).await.expect("sent");
         let opening = tokio::spawn(listener.accept().await.open());
-        // All places are taken.
+        // All slots are taken.
         let _refused = TcpStream::connect(address).await.expect("it listens");
         let more = tokio::time::timeout(Duration::from_secs(5), listener.accept()).await;
         assert!(more.is_err(), "there is no room");

@@ -117,7 +117,7 @@ pub(crate) fn reload_credentials(files: &CredentialFiles, authorizer: &Authorize
 async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: bool) -> Result<(), crate::node::Gone> {
     let file = path.display().to_string();
     let loaded = config::load(path).and_then(|loaded| {
-        loaded.check_place(&file, node.parent().is_some())?;
+        loaded.check_templates(&file, node.parent().is_some())?;
         Ok(loaded)
     });
     let loaded = loaded.map_err(|error| error.to_string()).and_then(|loaded| {

@@ -138,7 +138,7 @@ fn configuration(node: &Node, directory: &Path, base: &Path) -> Result<Config, C
             let path = base.join(path);
             // Checked here once, before anything is started, and not only by each peer.
             let loaded = config::load(&path)?;
-            let placed = loaded.check_place(&path.display().to_string(), node.parent.is_some());
+            let placed = loaded.check_templates(&path.display().to_string(), node.parent.is_some());
             placed.map_err(config::LoadError::from)?;
             Ok((Some(path), None))
         }

@@ -209,7 +209,7 @@ impl AdminService {
         if has_parent && loaded.as_ref().is_ok_and(config::Loaded::has_templates) {
             self.has_configurations()?;
         }
-        let checked = loaded.and_then(|loaded| loaded.check_place(&request.source, has_parent).map(|()| loaded));
+        let checked = loaded.and_then(|loaded| loaded.check_templates(&request.source, has_parent).map(|()| loaded));
         let loaded = match checked {
             Ok(loaded) => loaded,
             Err(error) => {

@@ -194,10 +194,10 @@ pub fn pools(message: &[u8]) {
         check_message(pools_convert::holder(request.holder, &limits));
     }
     if let Ok(request) = ListClientsRequest::decode(message) {
-        if let Ok(Some(place)) = pools_convert::place(&request.page_token) {
-            let token = pools_convert::page_token(&place);
-            let again = pools_convert::place(&token);
-            assert!(again.is_ok_and(|again| again.as_ref() == Some(&place)), "{token}");
+        if let Ok(Some(start)) = pools_convert::page_start(&request.page_token) {
+            let token = pools_convert::page_token(&start);
+            let again = pools_convert::page_start(&token);
+            assert!(again.is_ok_and(|again| again.as_ref() == Some(&start)), "{token}");
         }
         let _ = pools_convert::filter(request.filter());
     }

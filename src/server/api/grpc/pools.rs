@@ -181,7 +181,7 @@ impl PoolService {
 
     async fn list(&self, request: ListClientsRequest) -> Result<ListClientsResponse, Status> {
         let filter = convert::filter(request.filter());
-        let from = convert::place(&request.page_token)?;
+        let from = convert::page_start(&request.page_token)?;
         let limit = page_size(request.page_size);
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
         let page = self.manage_pool(&resource, move |core, _| core.pool_members(filter, from.as_ref(), limit)).await?;

@@ -87,7 +87,7 @@ struct Reached {
 /// A stream after its first message.
 struct OpenStream {
     entries: Stream<Reached>,
-    /// Its place among the streams of all clients.
+    /// Its position among the streams of all clients.
     watch: Watch,
     /// The entries that are counted.
     counted: usize,

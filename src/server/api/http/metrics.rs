@@ -274,12 +274,12 @@ impl GaugeText {
     }
 
     fn put_labelled(&mut self, name: &'static str, labels: &str, value: f64) {
-        let place = self.0.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+        let index = self.0.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
             let head = format!("# HELP {name} {}\n# TYPE {name} gauge\n", help_of_gauge(name));
             self.0.push((name, head));
             self.0.len() - 1
         });
-        let text = &mut self.0[place].1;
+        let text = &mut self.0[index].1;
         // Writing to a string never fails.
         let _ = writeln!(text, "{name}{{{labels}}} {value}");
     }

@@ -44,12 +44,12 @@ pub(super) fn parts(pages: &Pages, query: &ChangesQuery) -> Parts {
                 a href={ "/changes?kind=" (one.name()) } aria-current=[(kind == Some(one)).then_some("true")] { (one.name()) }
             }
         }
-        (Parts::place("axis"))
-        (Parts::place("count"))
+        (Parts::marker("axis"))
+        (Parts::marker("count"))
         (table(
             "Changes",
             &[Text("Time, UTC"), Text("Kind"), Text("What"), Text("Who"), Number("Times")],
-            &Parts::place_rows("rows"),
+            &Parts::rows_marker("rows"),
         ))
     };
     parts.framed(frame)

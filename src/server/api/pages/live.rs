@@ -159,7 +159,7 @@ fn difference(before: &Parts, now: &Parts) -> Map<String, Value> {
     }
     for (id, rows) in &now.rows {
         let old = before.rows.get(id).map(Vec::as_slice).unwrap_or_default();
-        let differs = |(place, row): &(usize, &String)| old.get(*place) != Some(*row);
+        let differs = |(index, row): &(usize, &String)| old.get(*index) != Some(*row);
         let rows_now: BTreeMap<usize, &String> = rows.iter().enumerate().filter(differs).collect();
         if !rows_now.is_empty() || rows.len() != old.len() {
             change.insert((*id).to_owned(), json!({ "count": rows.len(), "rows": rows_now }));

@@ -45,20 +45,20 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     parts.put("limits", &limits(&view.limits));
     let frame = html! {
         h1.unseen { "Overview" }
-        (Parts::place("verdict"))
-        (Parts::place("findings"))
-        (Parts::place("figures"))
-        section { h2 { "Cluster" } (Parts::place("cluster")) }
-        (Parts::place("overrides"))
+        (Parts::marker("verdict"))
+        (Parts::marker("findings"))
+        (Parts::marker("figures"))
+        section { h2 { "Cluster" } (Parts::marker("cluster")) }
+        (Parts::marker("overrides"))
         div.columns {
-            section { h2 { "Most contended" } (Parts::place("contended")) }
-            section { h2 { "Over capacity" } (Parts::place("over")) }
+            section { h2 { "Most contended" } (Parts::marker("contended")) }
+            section { h2 { "Over capacity" } (Parts::marker("over")) }
         }
         div.columns {
-            section { h2 { "Peers" } (Parts::place("peers")) }
-            section { h2 { "Tree" } (Parts::place("tree")) }
+            section { h2 { "Peers" } (Parts::marker("peers")) }
+            section { h2 { "Tree" } (Parts::marker("tree")) }
         }
-        section { h2 { "Limits of this server" } (Parts::place("limits")) }
+        section { h2 { "Limits of this server" } (Parts::marker("limits")) }
     };
     parts.framed(frame)
 }

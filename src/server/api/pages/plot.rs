@@ -36,7 +36,7 @@ const MAX_UNFOLDED: usize = 3;
 /// Missing samples that make a gap. A missing bucket always does.
 const MISSING_SAMPLES: u32 = 3;
 
-/// CSS class, name, and place in [`Series`]. Series are drawn in this order, so later ones cover earlier ones.
+/// CSS class, name, and index in [`Series`]. Series are drawn in this order, so later ones cover earlier ones.
 const SERIES: [(&str, &str, usize); 4] =
     [("wants", "Wants", 1), ("held", "Held", 3), ("granted", "Granted", 2), ("capacity", "Capacity", 0)];
 
@@ -193,8 +193,8 @@ fn round_up(value: f64) -> f64 {
 fn line(plot: &Plot<'_>, scale: &Scale, series: usize) -> String {
     let mut path = String::new();
     for run in plot.runs() {
-        for (place, point) in run.iter().enumerate() {
-            let verb = if place == 0 { 'M' } else { 'L' };
+        for (index, point) in run.iter().enumerate() {
+            let verb = if index == 0 { 'M' } else { 'L' };
             let (x, y) = (scale.x(plot.middle(point)), scale.y(point.mean.0[series]));
             path.push_str(&format!("{verb}{x:.1} {y:.1}"));
         }
@@ -210,14 +210,14 @@ fn line(plot: &Plot<'_>, scale: &Scale, series: usize) -> String {
 fn band(plot: &Plot<'_>, scale: &Scale, series: usize) -> String {
     let mut path = String::new();
     for run in plot.runs() {
-        let place = |point: &Point, of: &Series| (scale.x(plot.middle(point)), scale.y(of.0[series]));
+        let at = |point: &Point, of: &Series| (scale.x(plot.middle(point)), scale.y(of.0[series]));
         if let [only] = run {
-            let ((x, top), (_, bottom)) = (place(only, &only.max), place(only, &only.min));
+            let ((x, top), (_, bottom)) = (at(only, &only.max), at(only, &only.min));
             path.push_str(&format!("M{:.1} {top:.1}h4V{bottom:.1}h-4Z", x - 2.0));
             continue;
         }
-        let there = run.iter().map(|point| place(point, &point.max));
-        let back = run.iter().rev().map(|point| place(point, &point.min));
+        let there = run.iter().map(|point| at(point, &point.max));
+        let back = run.iter().rev().map(|point| at(point, &point.min));
         for (number, (x, y)) in there.chain(back).enumerate() {
             path.push_str(&format!("{}{x:.1} {y:.1}", if number == 0 { 'M' } else { 'L' }));
         }
@@ -318,7 +318,7 @@ mod tests {
         let huge = plot(Span::Minutes15, &huge, &[]);
         let scale = Scale::of(&huge);
         assert_eq!((scale.most, scale.is_cut), (300.0, true));
-        assert!(line(&huge, &scale, 1).split(['M', 'L']).skip(1).all(|place| place.contains(" 24.0")));
+        assert!(line(&huge, &scale, 1).split(['M', 'L']).skip(1).all(|point| point.contains(" 24.0")));
         assert!(huge.draw().into_string().contains("up to 1,500,000,000,000 units"));
     }
 

@@ -67,7 +67,7 @@ pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
             input type="hidden" name="sort" value=(query.sort.name());
             button { "Search" }
         }
-        (Parts::place("count"))
+        (Parts::marker("count"))
         div.scroll tabindex="0" role="group" aria-label="Resources" { table {
             thead { tr {
                 @for (sort, name) in RESOURCE_COLUMNS {
@@ -78,9 +78,9 @@ pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
                 th scope="col" { "Algorithm" }
                 th scope="col" { "Template" }
             } }
-            (Parts::place_rows("rows"))
+            (Parts::rows_marker("rows"))
         } }
-        (Parts::place("paging"))
+        (Parts::marker("paging"))
     };
     parts.framed(frame)
 }
@@ -158,12 +158,12 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
     parts.put_rows("rows", page.rows.iter().map(|holder| holder_row(holder, &query.resource)));
     let frame = html! {
         h1 { "Resource " (escaped(&query.resource)) }
-        (Parts::place("figures"))
+        (Parts::marker("figures"))
         (plot_section(query))
-        (Parts::place("top"))
-        (Parts::place("refused"))
-        (Parts::place("groups"))
-        (Parts::place("more"))
+        (Parts::marker("top"))
+        (Parts::marker("refused"))
+        (Parts::marker("groups"))
+        (Parts::marker("more"))
         section {
             h2 { "Holders" }
             form.search action="/resource" role="search" {
@@ -175,7 +175,7 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
                 input #search name="search" type="search" value=(escaped(&query.search)) maxlength="256";
                 button { "Search" }
             }
-            (Parts::place("count"))
+            (Parts::marker("count"))
             div.scroll tabindex="0" role="group" aria-label="Holders" { table {
                 thead { tr {
                     @for (sort, name) in HOLDER_COLUMNS {
@@ -186,11 +186,11 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
                     th.n scope="col" { "Lease left" }
                     th scope="col" { "Why" }
                 } }
-                (Parts::place_rows("rows"))
+                (Parts::rows_marker("rows"))
             } }
-            (Parts::place("paging"))
+            (Parts::marker("paging"))
         }
-        (Parts::place("changes"))
+        (Parts::marker("changes"))
     };
     parts.framed(frame)
 }
@@ -200,7 +200,7 @@ fn plot_section(query: &HolderQuery) -> Markup {
         section {
             h2 { "The last " (query.span.in_words()) }
             (plot::spans(query.span, |span| holders_link(&HolderQuery { span, ..query.clone() }, query.sort, query.page.max(1))))
-            (Parts::place("plot"))
+            (Parts::marker("plot"))
         }
     }
 }
@@ -219,7 +219,7 @@ fn without_holders(pages: &Pages, query: &HolderQuery) -> Parts {
         h1 { "Resource " (escaped(&query.resource)) }
         p { "The plot is this peer's copy of the history that the master keeps, a few seconds behind." }
         (plot_section(query))
-        (Parts::place("changes"))
+        (Parts::marker("changes"))
     };
     parts.framed(frame)
 }

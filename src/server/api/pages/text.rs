@@ -45,8 +45,8 @@ pub(crate) fn count(value: impl std::fmt::Display) -> String {
 
 fn grouped(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() * 4 / 3 + 1);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -31,10 +31,10 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
     let frame = html! {
         h1 { "Why " (escaped(&query.holder)) " has this capacity" }
         p.of { "Resource " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
-        (Parts::place("figures"))
-        (Parts::place("bar"))
-        (Parts::place("sentences"))
-        (Parts::place("parent"))
+        (Parts::marker("figures"))
+        (Parts::marker("bar"))
+        (Parts::marker("sentences"))
+        (Parts::marker("parent"))
         section { h2 { "Another holder" } (form(query)) }
     };
     parts.framed(frame)

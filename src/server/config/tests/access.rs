@@ -67,14 +67,14 @@ fn defaults_of_a_rule() {
 #[test]
 fn access_may_stand_alone_or_beside_templates() {
     let alone = parse("f", &format!("access:\n{OPS}")).expect("valid");
-    assert!(!alone.has_templates() && alone.check_place("f", true).is_ok());
-    let error = alone.check_place("f", false).expect_err("a root has templates").to_string();
+    assert!(!alone.has_templates() && alone.check_templates("f", true).is_ok());
+    let error = alone.check_templates("f", false).expect_err("a root has templates").to_string();
     assert!(error.starts_with("f:1:1: no `resources`; for example: "), "{error}");
     let both =
         format!("access:\n{OPS}resources: [{{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}]\n");
     let both = parse("f", &both).expect("valid");
-    assert!(both.access.is_some() && both.check_place("f", false).is_ok());
-    let error = both.check_place("f", true).expect_err("the parent has the templates").to_string();
+    assert!(both.access.is_some() && both.check_templates("f", false).is_ok());
+    let error = both.check_templates("f", true).expect_err("the parent has the templates").to_string();
     assert!(error.starts_with("f:3:1: a node with a parent takes its templates from the parent"), "{error}");
 }
 

@@ -247,8 +247,8 @@ fn files_that_cannot_be_read() {
     let path = directory.path().join("bad.yaml");
     std::fs::write(&path, "resources:\n- 5\n- 6\n").expect("written");
     let error = load(&path).expect_err("two mistakes").to_string();
-    let places: Vec<&str> = error.lines().filter_map(|line| line.strip_prefix(path.to_str()?)).collect();
-    assert!(places[0].starts_with(":2:3: ") && places[1].starts_with(":3:3: "), "{error}");
+    let locations: Vec<&str> = error.lines().filter_map(|line| line.strip_prefix(path.to_str()?)).collect();
+    assert!(locations[0].starts_with(":2:3: ") && locations[1].starts_with(":3:3: "), "{error}");
 
     std::fs::write(&path, vec![b' '; crate::config::MAX_BYTES + 1]).expect("written");
     let error = load(&path).expect_err("too large").to_string();

@@ -21,13 +21,13 @@ fn told(permit: &ConnectionPermit) -> Option<Ending> {
 #[test]
 fn a_principal_has_its_share_and_newcomers_get_the_rest() {
     let open = listener(ConnectionLimits { share: PrincipalShare::default(), ..LIMITS });
-    let places: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
-    assert_eq!(places.len(), 7);
+    let permits: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
+    assert_eq!(permits.len(), 7);
     let newcomer = open.admit(address(2)).expect("there is room for it");
     assert!(open.admit(address(1)).is_none(), "it has most itself");
     drop(newcomer);
     assert!(open.admit(address(1)).is_none());
-    drop(places);
+    drop(permits);
     assert_eq!(open.count(), 0);
     assert!(open.admit(address(1)).is_some());
 }
@@ -38,16 +38,16 @@ fn an_identity_has_one_share_for_all_its_addresses() {
     let identity = |name: &str| open.0.accounts.of_identity(&name.into());
     let (web, db) = (identity("web"), identity("db"));
     let admit = |last| open.admit(address(last)).expect("there is room");
-    let mut places: Vec<ConnectionPermit> = (0..6).map(admit).collect();
-    assert!(places.iter().all(|permit| permit.connection.count_to(&web)));
-    places.push(admit(6));
-    assert!(places[6].connection.count_to(&web), "the seventh is its share");
+    let mut permits: Vec<ConnectionPermit> = (0..6).map(admit).collect();
+    assert!(permits.iter().all(|permit| permit.connection.count_to(&web)));
+    permits.push(admit(6));
+    assert!(permits[6].connection.count_to(&web), "the seventh is its share");
     let other = admit(7);
     assert!(!other.connection.count_to(&web), "it has its share, whatever the address");
     assert!(other.connection.count_to(&db), "another identity of that address has not");
     assert!(other.connection.count_to(&web), "once it is counted to one it stays so");
     assert_eq!([&web, &db].map(|account| open.0.table().taken.of(account.principal())), [7, 1]);
-    drop((places, other));
+    drop((permits, other));
     assert_eq!(open.0.table().taken.in_all(), 0);
 }
 
@@ -55,17 +55,17 @@ fn an_identity_has_one_share_for_all_its_addresses() {
 fn a_newcomer_displaces_the_longest_idle_connection_of_the_principal_with_most() {
     let open = listener(LIMITS);
     let modest: Vec<ConnectionPermit> = (0..2).filter_map(|_| open.admit(address(2))).collect();
-    let places: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
-    assert_eq!(places.len(), 6);
-    let busy = Charge::request(&places[0].connection.budget, 1).expect("there is room");
+    let permits: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
+    assert_eq!(permits.len(), 6);
+    let busy = Charge::request(&permits[0].connection.budget, 1).expect("there is room");
     assert!(open.admit(address(1)).is_none(), "it would displace itself");
     let newcomer = open.admit(address(3)).expect("it displaces another");
-    let ended: Vec<_> = places.iter().map(told).collect();
+    let ended: Vec<_> = permits.iter().map(told).collect();
     assert_eq!(ended, [None, Some(Ending::Soon), None, None, None, None], "the oldest idle one");
     assert!(modest.iter().chain([&newcomer]).all(|permit| told(permit).is_none()));
     drop(busy);
-    // A leaving connection takes no place, and its end frees none.
-    drop(places);
+    // A leaving connection takes no slot, and its end frees none.
+    drop(permits);
     assert_eq!(open.0.table().taken.in_all(), 3);
 }
 
@@ -107,7 +107,7 @@ fn a_busy_connection_ends_when_its_certificate_expires() {
 #[test]
 fn a_connection_with_many_invalid_tokens_is_closed() {
     let open = listener(LIMITS);
-    let (few, many) = (open.admit(address(1)).expect("a place"), open.admit(address(1)).expect("a place"));
+    let (few, many) = (open.admit(address(1)).expect("a permit"), open.admit(address(1)).expect("a permit"));
     for _ in 0..3 * MAX_REFUSED {
         few.connection.refused_token();
         open.0.check(Instant::now(), SystemTime::now());
@@ -122,11 +122,11 @@ fn a_connection_with_many_invalid_tokens_is_closed() {
 #[test]
 fn after_many_invalid_tokens_an_address_waits_for_the_next_second() {
     let open = listener(ConnectionLimits { most: 1000, ..LIMITS });
-    let other = open.admit(address(2)).expect("a place");
+    let other = open.admit(address(2)).expect("a permit");
     let mut tokens = 0;
     // Uses a new connection for each token, because one with many of them ends.
     let last = loop {
-        let permit = open.admit(address(1)).expect("a place");
+        let permit = open.admit(address(1)).expect("a permit");
         permit.connection.refused_token();
         tokens += 1;
         if !permit.connection.may_prove() {
@@ -142,8 +142,8 @@ fn after_many_invalid_tokens_an_address_waits_for_the_next_second() {
 #[test]
 fn without_an_idle_timeout_no_connection_is_closed_or_displaced() {
     let open = listener(ConnectionLimits { idle: None, ..LIMITS });
-    let places: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
+    let permits: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
     assert!(open.admit(address(2)).is_none());
     open.0.check(Instant::now() + IDLE * 2, SystemTime::now());
-    assert!(places.iter().all(|permit| told(permit).is_none()));
+    assert!(permits.iter().all(|permit| told(permit).is_none()));
 }

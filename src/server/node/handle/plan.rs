@@ -88,7 +88,7 @@ pub(crate) async fn plan(
     }
     let in_force = node.config();
     let mut plan = Plan { in_force: in_force.version, ..Plan::default() };
-    let checked = loaded.and_then(|loaded| loaded.check_place(&request.source, has_parent).map(|()| loaded));
+    let checked = loaded.and_then(|loaded| loaded.check_templates(&request.source, has_parent).map(|()| loaded));
     let loaded = match checked {
         Ok(loaded) => loaded,
         Err(error) => {

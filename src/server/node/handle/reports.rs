@@ -43,8 +43,8 @@ impl NodeHandle {
         let mut forecast =
             self.read_resource(id, move |resource, now| Forecast::begin(resource, now, settings)).await??;
         let mut from = Some(0);
-        while let Some(place) = from {
-            let copy = move |resource: &Resource, now| copy_holders(resource, now, place, COPIED);
+        while let Some(start) = from {
+            let copy = move |resource: &Resource, now| copy_holders(resource, now, start, COPIED);
             let (page, next) = self.read_resource(id, copy).await?;
             page.into_iter().for_each(|copy| forecast.add(copy));
             from = next;

@@ -19,14 +19,14 @@ const MAX_WAITING: usize = 1024;
 #[derive(Debug, Clone)]
 pub(super) struct StartupGate {
     known: watch::Receiver<bool>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     until: Instant,
 }
 
 impl StartupGate {
     /// Starts the timeout. `known` becomes true when a master is first known.
     pub(super) fn new(known: watch::Receiver<bool>) -> StartupGate {
-        StartupGate { known, places: Arc::new(Semaphore::new(MAX_WAITING)), until: Instant::now() + TIMEOUT }
+        StartupGate { known, permits: Arc::new(Semaphore::new(MAX_WAITING)), until: Instant::now() + TIMEOUT }
     }
 
     /// Waits until a master is first known. Returns whether one is or was known.
@@ -35,7 +35,7 @@ impl StartupGate {
         if *known.borrow() || Instant::now() >= self.until {
             return *known.borrow();
         }
-        let Ok(_place) = self.places.try_acquire() else { return false };
+        let Ok(_permit) = self.permits.try_acquire() else { return false };
         // An error means that the node actor has ended.
         timeout_at(self.until, known.wait_for(|known| *known)).await.is_ok_and(|known| known.is_ok())
     }

@@ -54,7 +54,7 @@ pub(crate) struct Scheduler<R> {
     _end: DropGuard,
 }
 
-/// The place of one resource in a scheduler.
+/// The entry of one resource in a scheduler.
 pub(crate) struct Schedule<R> {
     scheduler: Weak<Scheduler<R>>,
     is_woken: AtomicBool,

@@ -62,17 +62,17 @@ async fn serve_both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 
     let open = OpenConnections::at_most(100);
     tokio::spawn(async move {
         while let Ok((stream, from)) = dispatchers.accept().await {
-            let place = open.admit(from.ip()).expect("there is room");
+            let permit = open.admit(from.ip()).expect("there is room");
             let caller = Caller {
                 address: from.ip(),
                 names: None,
                 is_in_process: false,
-                connection: Arc::clone(&place.connection),
+                connection: Arc::clone(&permit.connection),
             };
-            let gateway = ConnectionService::new(Arc::clone(&dispatcher), caller, Arc::clone(&place.connection));
+            let gateway = ConnectionService::new(Arc::clone(&dispatcher), caller, Arc::clone(&permit.connection));
             let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), gateway);
             tokio::spawn(async move {
-                let _place = place;
+                let _permit = permit;
                 served.await
             });
         }

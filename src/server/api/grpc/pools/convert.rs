@@ -79,25 +79,25 @@ pub(in crate::api::grpc) fn filter(filter: Filter) -> PoolFilter {
 }
 
 /// The token of the next page: `s` and a slot, or the last holder after `c` (client) or `n` (node).
-pub(in crate::api::grpc) fn page_token(place: &PoolCursor) -> String {
-    match place {
+pub(in crate::api::grpc) fn page_token(start: &PoolCursor) -> String {
+    match start {
         PoolCursor::Slot(slot) => format!("s{slot}"),
         PoolCursor::After(HolderKind::Client, id) => format!("c{id}"),
         PoolCursor::After(HolderKind::Node, id) => format!("n{id}"),
     }
 }
 
-pub(in crate::api::grpc) fn place(token: &str) -> Result<Option<PoolCursor>, Invalid> {
+pub(in crate::api::grpc) fn page_start(token: &str) -> Result<Option<PoolCursor>, Invalid> {
     let unknown = || invalid("page_token", "invalid; use next_page_token of the previous page");
     let Some(first) = token.chars().next() else { return Ok(None) };
     let rest = &token[first.len_utf8()..];
-    let place = match first {
+    let start = match first {
         's' => PoolCursor::Slot(rest.parse().map_err(|_| unknown())?),
         'c' => PoolCursor::After(HolderKind::Client, rest.into()),
         'n' => PoolCursor::After(HolderKind::Node, rest.into()),
         _ => return Err(unknown()),
     };
-    Ok(Some(place))
+    Ok(Some(start))
 }
 
 pub(in crate::api::grpc) fn event_filter(request: &SubscribeRequest) -> Result<PoolEventFilter, Invalid> {
@@ -269,11 +269,11 @@ mod tests {
             PoolCursor::After(HolderKind::Client, "ä:1 s".into()),
             PoolCursor::After(HolderKind::Node, "".into()),
         ] {
-            assert_eq!(place(&page_token(&at)), Ok(Some(at)));
+            assert_eq!(page_start(&page_token(&at)), Ok(Some(at)));
         }
-        assert_eq!(place(""), Ok(None));
+        assert_eq!(page_start(""), Ok(None));
         for unknown in ["17", "sx", "ä"] {
-            assert!(place(unknown).is_err(), "{unknown}");
+            assert!(page_start(unknown).is_err(), "{unknown}");
         }
     }
 

@@ -85,8 +85,8 @@ impl Columns {
         Columns { number, cell, left: left + (width - gaps - cell * number as f64) / 2.0 }
     }
 
-    fn x(&self, place: usize) -> f64 {
-        self.left + (self.cell + GAP) * (place % self.number) as f64
+    fn x(&self, index: usize) -> f64 {
+        self.left + (self.cell + GAP) * (index % self.number) as f64
     }
 }
 
@@ -127,9 +127,9 @@ impl Canvas {
         self.pieces.push(html! {
             rect.node x="0.5" y=(at(top)) width=(at(self.width - 1.0)) height=(at(height)) rx="6" {}
             (name(title, PADDING, top + 21.0, inner))
-            @for (place, peer) in peers.iter().enumerate() {
-                @let y = peers_top + (place / columns.number) as f64 * (CELL_HEIGHT + GAP);
-                (boxed(peer, columns.x(place), y, columns.cell, CELL_HEIGHT))
+            @for (index, peer) in peers.iter().enumerate() {
+                @let y = peers_top + (index / columns.number) as f64 * (CELL_HEIGHT + GAP);
+                (boxed(peer, columns.x(index), y, columns.cell, CELL_HEIGHT))
             }
             (label(&used.label, PADDING, peers_bottom + 8.0, inner))
             (label(&used.detail, PADDING, peers_bottom + 8.0 + LINE_HEIGHT, inner))
@@ -144,19 +144,19 @@ impl Canvas {
         let (top, first) = (self.height, self.height + LINK_HEIGHT);
         let has_rails = cells.len() > columns.number;
         let indented = if has_rails { RAIL } else { 0.0 };
-        let y = |place: usize| first + (place / columns.number) as f64 * (TALL_CELL_HEIGHT + GAP);
-        let middle = |place: usize| y(place) + CELL_HEIGHT / 2.0;
+        let y = |index: usize| first + (index / columns.number) as f64 * (TALL_CELL_HEIGHT + GAP);
+        let middle = |index: usize| y(index) + CELL_HEIGHT / 2.0;
         self.pieces.push(html! {
-            @for (place, cell) in cells.iter().enumerate() {
-                @let left = columns.x(place);
+            @for (index, cell) in cells.iter().enumerate() {
+                @let left = columns.x(index);
                 @if has_rails {
-                    @let from = if place < columns.number { top } else { middle(place - columns.number) };
-                    (line(left + 6.0, from, left + 6.0, middle(place), false))
-                    (line(left + 6.0, middle(place), left + RAIL, middle(place), false))
+                    @let from = if index < columns.number { top } else { middle(index - columns.number) };
+                    (line(left + 6.0, from, left + 6.0, middle(index), false))
+                    (line(left + 6.0, middle(index), left + RAIL, middle(index), false))
                 } @else {
                     (line(left + columns.cell / 2.0, top, left + columns.cell / 2.0, first, false))
                 }
-                (boxed(cell, left + indented, y(place), columns.cell - indented, TALL_CELL_HEIGHT))
+                (boxed(cell, left + indented, y(index), columns.cell - indented, TALL_CELL_HEIGHT))
             }
         });
         self.height = y(cells.len() - 1) + TALL_CELL_HEIGHT;

@@ -484,9 +484,9 @@ fn keep_largest(list: &mut Vec<HolderReport>, holders: &[HolderReport], key: fn(
         key(other).total_cmp(&key(one)).then_with(|| one.id.cmp(&other.id)) == Ordering::Less
     };
     for holder in holders.iter().filter(|holder| key(holder) > 0.0) {
-        let place = list.partition_point(|listed| is_before(listed, holder));
-        if place < TOP {
-            list.insert(place, holder.clone());
+        let index = list.partition_point(|listed| is_before(listed, holder));
+        if index < TOP {
+            list.insert(index, holder.clone());
             list.truncate(TOP);
         }
     }

@@ -36,14 +36,14 @@ impl<T: Slotted, const N: usize> Ring<T, N> {
             return;
         }
         let passed = slot.saturating_sub(self.newest).min(N as u64);
-        (0..passed).for_each(|back| self.values[Self::place(slot - back)] = T::NONE);
+        (0..passed).for_each(|back| self.values[Self::index(slot - back)] = T::NONE);
         self.newest = self.newest.max(slot);
-        self.values[Self::place(slot)] = value;
+        self.values[Self::index(slot)] = value;
     }
 
     pub(super) fn get(&self, slot: u64) -> Option<T> {
         let is_kept = slot <= self.newest && !self.is_too_old(slot);
-        Some(self.values[Self::place(slot)]).filter(|value| is_kept && !value.is_none())
+        Some(self.values[Self::index(slot)]).filter(|value| is_kept && !value.is_none())
     }
 
     /// The values from a slot on, the oldest first. Slots without a value are left out.
@@ -56,7 +56,7 @@ impl<T: Slotted, const N: usize> Ring<T, N> {
         slot + N as u64 <= self.newest
     }
 
-    fn place(slot: u64) -> usize {
+    fn index(slot: u64) -> usize {
         (slot % N as u64) as usize
     }
 }

@@ -133,8 +133,8 @@ fn a_principal_has_a_share_of_the_watchers() {
     assert_eq!(streams.len(), 7);
     assert_eq!(start(100, 1).expect_err("it has its share"), TooManyWatchers::OfPrincipal(8));
     let other = start(200, 2).expect("there is room for another");
-    assert_eq!(start(300, 3).expect_err("all places are taken"), TooManyWatchers::InAll(8));
-    // A replacement needs no new place.
+    assert_eq!(start(300, 3).expect_err("all slots are taken"), TooManyWatchers::InAll(8));
+    // A replacement needs no new slot.
     streams.push(start(0, 1).expect("it is known"));
     drop((other, streams));
     assert_eq!(watchers.listening().by_principal.in_all(), 0);
