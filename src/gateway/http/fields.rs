@@ -104,8 +104,8 @@ impl FieldKind {
     /// Validates the objects of a list.
     fn check_elements(self, name: &str, value: &Value) -> Result<(), Problem> {
         let (FieldKind::List { fields, .. }, Value::Array(elements)) = (self, value) else { return Ok(()) };
-        for (place, element) in elements.iter().enumerate() {
-            Fields::of_element(fields, &format!("{name}[{place}]"), element)?;
+        for (index, element) in elements.iter().enumerate() {
+            Fields::of_element(fields, &format!("{name}[{index}]"), element)?;
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Fields {
         Fields::check(table, "", query.into_iter().map(|(name, value)| (name, Value::String(value))).collect())
     }
 
-    /// Reads an object in a list. `path` is its place in the body.
+    /// Reads an object in a list. `path` is its position in the body.
     fn of_element(table: &'static [Field], path: &str, element: &Value) -> Result<Fields, Problem> {
         match element {
             Value::Object(members) => Fields::check(table, &format!("{path}."), members.clone().into_iter().collect()),
@@ -172,16 +172,16 @@ impl Fields {
 
     /// `path` is put in front of the names in errors.
     fn check(table: &'static [Field], path: &str, read: Vec<(String, Value)>) -> Result<Fields, Problem> {
-        for (place, (name, value)) in read.iter().enumerate() {
+        for (index, (name, value)) in read.iter().enumerate() {
             let Some(field) = table.iter().find(|field| field.name == name) else {
                 return Err(unknown(table, path, name));
             };
             let within: Cow<'_, str> = if path.is_empty() { name.into() } else { format!("{path}{name}").into() };
-            if read[..place].iter().any(|(other, _)| other == name) {
+            if read[..index].iter().any(|(other, _)| other == name) {
                 return Err(Problem::of_field(ProblemKind::BadValue, &within, "is given twice"));
             }
             field.kind.check(&within, value)?;
-            let is_given = |other: &&&str| read[..place].iter().any(|(name, _)| name == **other);
+            let is_given = |other: &&&str| read[..index].iter().any(|(name, _)| name == **other);
             if let Some(other) = field.alternatives.iter().find(is_given) {
                 let why = format!("excludes `{other}`; give only one of them");
                 return Err(Problem::of_field(ProblemKind::BadValue, &within, &why));
@@ -247,7 +247,7 @@ impl Fields {
 
 /// Usage in a request.
 pub(super) struct Usage<'f> {
-    /// The place of its fields in the body, put in front of their names in errors.
+    /// The position of its fields in the body, put in front of their names in errors.
     pub(super) path: &'f str,
     pub(super) model: &'f str,
     /// Numbers in the range of [`UNITS`].
@@ -287,8 +287,8 @@ impl Fields {
             else {
                 continue;
             };
-            for (place, element) in elements.iter_mut().enumerate() {
-                let at = format!("{path}{name}[{place}]");
+            for (index, element) in elements.iter_mut().enumerate() {
+                let at = format!("{path}{name}[{index}]");
                 let priced = Fields::of_element(fields, &at, element)?.price_at(&format!("{at}."), cost)?;
                 *element = Value::Object(priced.read.into_iter().collect());
             }

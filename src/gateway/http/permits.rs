@@ -203,7 +203,7 @@ struct ReservedLimit {
     entry: Arc<LeaseEntry>,
     permits: u32,
     /// Its index in the reservation. `None` if it had no lease, and let the request pass.
-    place: Option<usize>,
+    index: Option<usize>,
 }
 
 impl AllReserved {
@@ -231,13 +231,13 @@ impl AllReserved {
         let amounts: Vec<f64> = used_of(Unit::Amount).collect();
         let used: Vec<u64> = used_of(Unit::Permits).map(|used| used as u64).collect();
         let amounts = self.amounts.map(|reserved| reserved.settle(&amounts)).unwrap_or_default();
-        let mut by_place = vec![0; self.limits.iter().filter(|limit| limit.place.is_some()).count()];
-        let places = self.limits.iter().zip(&used).filter_map(|(limit, used)| Some((limit.place?, *used)));
-        places.for_each(|(place, used)| by_place[place] = used);
-        let settled = self.reserved.settle(&by_place);
+        let mut by_index = vec![0; self.limits.iter().filter(|limit| limit.index.is_some()).count()];
+        let indexes = self.limits.iter().zip(&used).filter_map(|(limit, used)| Some((limit.index?, *used)));
+        indexes.for_each(|(index, used)| by_index[index] = used);
+        let settled = self.reserved.settle(&by_index);
         let one = |(limit, used): (&ReservedLimit, &u64)| {
-            if let Some(place) = limit.place {
-                check_debt(limit.entry.id(), settled[place])?;
+            if let Some(index) = limit.index {
+                check_debt(limit.entry.id(), settled[index])?;
             }
             Ok(json!({
                 "resource": limit.entry.id(), "reserved": limit.permits, "used": used, "debt": limit.entry.rate().debt(),
@@ -258,15 +258,15 @@ pub(super) async fn reserve_all(
     let (amounts, wait) = take_amounts(gateway, amounts, fields).await?;
     // Without a lease others pass, or the request would have failed.
     let mut next = 0..;
-    let places: Vec<Option<usize>> =
+    let indexes: Vec<Option<usize>> =
         wanted.iter().map(|wanted| if wanted.entry.has_capacity() { next.next() } else { None }).collect();
     let limited: Vec<&Wanted> =
-        wanted.iter().zip(&places).filter(|(_, place)| place.is_some()).map(|(wanted, _)| wanted).collect();
+        wanted.iter().zip(&indexes).filter(|(_, index)| index.is_some()).map(|(wanted, _)| wanted).collect();
     let reserved = reserve_limited(gateway, &limited, wait).await?;
-    let limits = wanted.into_iter().zip(places).map(|(Wanted { entry, permits }, place)| ReservedLimit {
+    let limits = wanted.into_iter().zip(indexes).map(|(Wanted { entry, permits }, index)| ReservedLimit {
         entry,
         permits,
-        place,
+        index,
     });
     Ok(AllReserved { reserved, limits: limits.collect(), amounts: amounts.keep(), order })
 }

@@ -66,7 +66,7 @@ impl HeaderNames {
     /// The headers about the closest of these limits. A limit that refuses the request comes first.
     fn headers(&self, statuses: &[DescriptorStatus], refusing: &[usize]) -> Vec<HeaderValue> {
         let limited = statuses.iter().enumerate().filter(|(_, status)| status.current_limit.is_some());
-        let closest = limited.min_by_key(|(place, status)| (!refusing.contains(place), status.limit_remaining));
+        let closest = limited.min_by_key(|(index, status)| (!refusing.contains(index), status.limit_remaining));
         let Some((_, status)) = closest else { return Vec::new() };
         let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
         let reset = status.duration_until_reset.map_or(0, |reset| reset.seconds + i64::from(reset.nanos > 0));

@@ -65,15 +65,15 @@ enum Hits {
 const SETTLE: &str = "leaseway.settle";
 
 impl Hits {
-    fn of(request: &RateLimitRequest, place: usize) -> Result<Hits, Status> {
-        let descriptor = &request.descriptors[place];
+    fn of(request: &RateLimitRequest, index: usize) -> Result<Hits, Status> {
+        let descriptor = &request.descriptors[index];
         let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
         let hits = u32::try_from(hits.min(MAX_HITS)).unwrap_or(u32::MAX);
         let settles = descriptor.entries.iter().position(|entry| entry.key == SETTLE);
         Ok(match (settles, hits) {
             (Some(at), used) => {
                 let held = descriptor.entries[at].value.parse().map_err(|_| {
-                    let field = format!("descriptors[{place}].entries[{at}].value");
+                    let field = format!("descriptors[{index}].entries[{at}].value");
                     Status::invalid_argument(format!(
                         "`{field}` of `{SETTLE}`: expected the number of hits that the request has taken before"
                     ))
@@ -117,7 +117,7 @@ enum Taken {
 
 struct Limited<'r> {
     /// The index of the descriptor in the request.
-    place: usize,
+    index: usize,
     matched: Matched<'r>,
     requests: u32,
     unit: Unit,
@@ -181,9 +181,9 @@ impl Decider<'_> {
         self.count(domain, request, &limited, &refusing);
         let mut next = limited.iter().peekable();
         let descriptors =
-            (0..request.descriptors.len()).map(|place| match next.next_if(|limited| limited.place == place) {
+            (0..request.descriptors.len()).map(|index| match next.next_if(|limited| limited.index == index) {
                 Some(limited) => limited.describe(),
-                None => match matched[place].map(|matched| matched.rule.limit) {
+                None => match matched[index].map(|matched| matched.rule.limit) {
                     Some(Limit::Unlimited) => Descriptor::Unlimited,
                     _ => Descriptor::Free,
                 },
@@ -193,7 +193,7 @@ impl Decider<'_> {
         let metadata = passing.filter_map(|limited| limited.matched.rule.metadata.as_ref()).collect();
         let held = limited.iter().filter(|limited| limited.passes && limited.entry.is_some());
         let held = held.filter_map(|limited| match limited.hits {
-            Hits::Take(hits) => Some((limited.place, hits)),
+            Hits::Take(hits) => Some((limited.index, hits)),
             _ => None,
         });
         let decided = Decided { request, descriptors, held: held.collect(), refusing, metadata };
@@ -221,7 +221,7 @@ impl Decider<'_> {
     ) -> Result<Limits<'r>, Status> {
         let rules = matched.iter().map(|matched| matched.map(|matched| &**matched.rule));
         let (mut limited, mut has_free_quota) = (SmallVec::new(), false);
-        for (place, (descriptor, matched)) in request.descriptors.iter().zip(matched).enumerate() {
+        for (index, (descriptor, matched)) in request.descriptors.iter().zip(matched).enumerate() {
             let unlimited =
                 |matched: &Matched<'_>| descriptor.limit.is_none() && matched.rule.limit == Limit::Unlimited;
             if matched.as_ref().is_some_and(unlimited) {
@@ -232,10 +232,10 @@ impl Decider<'_> {
                 has_free_quota |= self.options.quota_mode;
                 continue;
             };
-            let (requests, unit) = limit_of(place, descriptor, &matched)?;
+            let (requests, unit) = limit_of(index, descriptor, &matched)?;
             let entry = self.entry(domain, caller, descriptor, &matched, (requests, unit))?;
-            let is_charged = says_hits(request, place) && entry.as_ref().is_some_and(|entry| entry.is_charged());
-            let hits = match Hits::of(request, place)? {
+            let is_charged = says_hits(request, index) && entry.as_ref().is_some_and(|entry| entry.is_charged());
+            let hits = match Hits::of(request, index)? {
                 Hits::Take(hits) if is_charged => Hits::Charge(hits),
                 hits => hits,
             };
@@ -243,7 +243,7 @@ impl Decider<'_> {
             let is_quota = matched.rule.quota || self.options.quota_mode;
             let (verdict, passes) = (Verdict::Ok, true);
             limited.push(Limited {
-                place,
+                index,
                 matched,
                 requests,
                 unit,
@@ -330,12 +330,12 @@ impl Decider<'_> {
         }
         let quota_passes = quota_passes || limited.iter().any(|limited| limited.is_quota && limited.passes);
         let refuses = |limited: &&Limited<'_>| !(limited.passes || limited.is_quota && quota_passes);
-        limited.iter().filter(refuses).map(|limited| limited.place).collect()
+        limited.iter().filter(refuses).map(|limited| limited.index).collect()
     }
 
     /// Charges, refunds and counts after the decision.
     fn count(&self, domain: &Domain, request: &RateLimitRequest, limited: &[Limited<'_>], refusing: &[usize]) {
-        for Limited { place, matched: Matched { rule, has_own_metric, .. }, entry, hits, verdict, .. } in limited {
+        for Limited { index, matched: Matched { rule, has_own_metric, .. }, entry, hits, verdict, .. } in limited {
             match (entry, *hits) {
                 (Some(entry), Hits::Charge(hits)) => entry.charge(hits),
                 (Some(entry), Hits::Refund(hits)) => entry.rate().refund(hits.into()),
@@ -344,7 +344,7 @@ impl Decider<'_> {
                 _ => {}
             }
             let by_value = has_own_metric
-                .then(|| domain.metric_path(entries(&request.descriptors[*place]), rule.detailed))
+                .then(|| domain.metric_path(entries(&request.descriptors[*index]), rule.detailed))
                 .filter(|path| rules::count_by_value(path, *verdict));
             if by_value.is_none() {
                 rule.meters.count_of_rule(&rule.path, *verdict);
@@ -355,7 +355,7 @@ impl Decider<'_> {
             }
         }
         let is_over =
-            |limited: &Limited<'_>| limited.verdict == Verdict::OverLimit && refusing.contains(&limited.place);
+            |limited: &Limited<'_>| limited.verdict == Verdict::OverLimit && refusing.contains(&limited.index);
         let verdict = match () {
             () if refusing.is_empty() => Verdict::Ok,
             () if self.options.shadow_mode => Verdict::Shadow,
@@ -379,8 +379,8 @@ fn check(request: &RateLimitRequest) -> Result<(), Status> {
 
 /// Whether the request says how many hits the descriptor takes. A report about usage does, because it has the real cost;
 /// a request that only counts as one may not.
-fn says_hits(request: &RateLimitRequest, place: usize) -> bool {
-    request.hits_addend > 0 || request.descriptors[place].hits_addend.is_some()
+fn says_hits(request: &RateLimitRequest, index: usize) -> bool {
+    request.hits_addend > 0 || request.descriptors[index].hits_addend.is_some()
 }
 
 fn entries(descriptor: &RateLimitDescriptor) -> impl Iterator<Item = (&str, &str)> {
@@ -389,12 +389,12 @@ fn entries(descriptor: &RateLimitDescriptor) -> impl Iterator<Item = (&str, &str
 }
 
 /// The limit of a descriptor: its own, else that of its rule.
-fn limit_of(place: usize, descriptor: &RateLimitDescriptor, matched: &Matched<'_>) -> Result<(u32, Unit), Status> {
+fn limit_of(index: usize, descriptor: &RateLimitDescriptor, matched: &Matched<'_>) -> Result<(u32, Unit), Status> {
     match (&descriptor.limit, matched.rule.limit) {
         (Some(own), _) => match Unit::of_wire(own.unit()) {
             Some(unit) => Ok((own.requests_per_unit, unit)),
             None => Err(Status::invalid_argument(format!(
-                "`descriptors[{place}].limit.unit` is {}: send a unit from SECOND to YEAR",
+                "`descriptors[{index}].limit.unit` is {}: send a unit from SECOND to YEAR",
                 own.unit
             ))),
         },

@@ -13,12 +13,12 @@ use super::rules::{Domain, Level, Limit, Meters, Node, Rule, Rules, Unit, ValueM
 /// Collects mistakes and warnings.
 pub(super) trait Report {
     /// A position in a file, or the path of a field in a message.
-    type Place: Clone;
+    type Location: Clone;
 
     /// Adds a mistake. The rules will be refused.
-    fn error(&mut self, at: &Self::Place, message: String);
+    fn error(&mut self, at: &Self::Location, message: String);
 
-    fn warn(&mut self, at: &Self::Place, message: String);
+    fn warn(&mut self, at: &Self::Location, message: String);
 }
 
 pub(super) struct DomainDefinition<'t, P> {
@@ -34,7 +34,7 @@ pub(super) struct DescriptorDefinition<'t, P> {
     pub(super) key: &'t str,
     pub(super) value: &'t str,
     pub(super) limit: Option<LimitDefinition<'t, P>>,
-    /// The names and places of the flags that are set.
+    /// The names and locations of the flags that are set.
     pub(super) flags: Vec<(&'static str, P)>,
     pub(super) metadata: Option<Struct>,
     pub(super) descriptors: Vec<DescriptorDefinition<'t, P>>,
@@ -60,9 +60,9 @@ pub(super) struct Stated<P, T> {
 }
 
 impl<P: Clone, T> Stated<P, T> {
-    /// A field whose key and value are one place.
-    pub(super) fn at(place: P, value: T) -> Stated<P, T> {
-        Stated { key: place.clone(), at: place, value: Some(value) }
+    /// A field whose key and value have one location.
+    pub(super) fn at(location: P, value: T) -> Stated<P, T> {
+        Stated { key: location.clone(), at: location, value: Some(value) }
     }
 }
 
@@ -85,7 +85,11 @@ pub(super) fn units() -> String {
 
 /// Checks a domain. `origin` names its file or resource in messages. The result may be used only if no mistake was
 /// reported.
-pub(super) fn check<R: Report>(definition: DomainDefinition<'_, R::Place>, origin: Arc<str>, report: &mut R) -> Domain {
+pub(super) fn check<R: Report>(
+    definition: DomainDefinition<'_, R::Location>,
+    origin: Arc<str>,
+    report: &mut R,
+) -> Domain {
     let DomainDefinition { at, name, descriptors } = definition;
     if name.is_empty() {
         report.error(&at, "`domain` is missing: set the domain that Envoy sends, such as shop".to_owned());
@@ -114,7 +118,7 @@ pub(super) fn add(rules: &mut Rules, domain: Domain, merge: bool) -> Result<(), 
     merged.map_err(|path| format!("duplicate descriptor `{path}`: it is also in the domain {found}"))
 }
 
-fn level<P: Clone, R: Report<Place = P>>(
+fn level<P: Clone, R: Report<Location = P>>(
     descriptors: Vec<DescriptorDefinition<'_, P>>,
     parent: &str,
     report: &mut R,
@@ -137,7 +141,7 @@ struct Checked<'t> {
     node: Node,
 }
 
-fn descriptor<'t, P: Clone, R: Report<Place = P>>(
+fn descriptor<'t, P: Clone, R: Report<Location = P>>(
     definition: DescriptorDefinition<'t, P>,
     parent: &str,
     report: &mut R,
@@ -174,7 +178,7 @@ fn descriptor<'t, P: Clone, R: Report<Place = P>>(
 }
 
 /// The limit, the name and what it replaces.
-fn rule<R: Report>(definition: &LimitDefinition<'_, R::Place>, report: &mut R) -> Option<Rule> {
+fn rule<R: Report>(definition: &LimitDefinition<'_, R::Location>, report: &mut R) -> Option<Rule> {
     let mut replaces = Vec::new();
     for (at, name) in &definition.replaces {
         match *name {
@@ -188,7 +192,7 @@ fn rule<R: Report>(definition: &LimitDefinition<'_, R::Place>, report: &mut R) -
     Some(Rule { limit, name, replaces, ..Rule::default() })
 }
 
-fn limit<R: Report>(definition: &LimitDefinition<'_, R::Place>, report: &mut R) -> Option<Limit> {
+fn limit<R: Report>(definition: &LimitDefinition<'_, R::Location>, report: &mut R) -> Option<Limit> {
     let LimitDefinition { at, unlimited, requests_per_unit, unit, .. } = definition;
     if *unlimited {
         if let Some(unit) = unit {

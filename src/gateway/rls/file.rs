@@ -245,7 +245,7 @@ fn read_replaced<'n>(fields: &Fields<'n, '_>, found: &mut Findings) -> Vec<(Posi
 }
 
 impl Report for Findings {
-    type Place = Position;
+    type Location = Position;
 
     fn error(&mut self, at: &Position, message: String) {
         Findings::error(self, *at, message);

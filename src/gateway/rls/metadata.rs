@@ -69,7 +69,7 @@ pub(super) fn of_answer<'r>(
     }
     if !held.is_empty() {
         // Texts, because Envoy's descriptors take no numbers.
-        let held = held.iter().map(|(place, hits)| (place.to_string(), text(hits.to_string())));
+        let held = held.iter().map(|(index, hits)| (index.to_string(), text(hits.to_string())));
         fields.push(("held", value(Kind::StructValue(Struct { fields: held.collect() }))));
     }
     named(fields)

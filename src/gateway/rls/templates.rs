@@ -105,14 +105,14 @@ fn collect(level: &Level, before: &str, separator: char, openness: &[Openness], 
     let mut descriptors: Vec<_> = level.descriptors().collect();
     // The patterns of a key stay in the order of the file.
     descriptors.sort_by_key(|(key, ..)| *key);
-    for (place, (key, value, node)) in descriptors.into_iter().enumerate() {
+    for (index, (key, value, node)) in descriptors.into_iter().enumerate() {
         let (value, open) = match value {
             ValueMatch::Exactly(value) => (resource_id::pattern(&value), Openness::Nothing),
             // All values share one resource.
             ValueMatch::Like(pattern) if node.shares_values => {
                 (resource_id::pattern(pattern.text()), Openness::Nothing)
             }
-            ValueMatch::Like(pattern) => (pattern.glob(), Openness::Pattern(place)),
+            ValueMatch::Like(pattern) => (pattern.glob(), Openness::Pattern(index)),
             ValueMatch::Any => ("*".to_owned(), Openness::Everything),
         };
         let glob = format!("{before}{separator}{}={value}", resource_id::pattern(key));

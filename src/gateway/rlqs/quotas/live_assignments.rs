@@ -43,8 +43,8 @@ impl LiveAssignments {
         {
             *last = Assignment { rate: last.rate.max(rate), end: last.end.max(end) };
         }
-        let place = self.assignments.partition_point(|before| before.rate > rate);
-        self.assignments.insert(place, Assignment { rate, end });
+        let index = self.assignments.partition_point(|before| before.rate > rate);
+        self.assignments.insert(index, Assignment { rate, end });
     }
 
     /// The largest rate that may be in force.

@@ -148,7 +148,7 @@ impl Messages {
 }
 
 impl Report for Messages {
-    type Place = String;
+    type Location = String;
 
     fn error(&mut self, at: &String, message: String) {
         if self.errors.len() < MAX_TOLD {
