@@ -370,8 +370,8 @@ fn complaint(file: &str, error: &serde_saphyr::Error) -> String {
     let what = error.without_snippet().to_string();
     match error.location() {
         Some(at) => {
-            let place = format!(" at line {}, column {}", at.line(), at.column());
-            let what = what.replace(&place, "");
+            let location = format!(" at line {}, column {}", at.line(), at.column());
+            let what = what.replace(&location, "");
             format!("{file}:{}:{}: {what}", at.line(), at.column())
         }
         None => format!("{file}: {what}"),
@@ -427,14 +427,14 @@ impl Scenario {
                 root.name
             ));
         }
-        for (place, node) in self.nodes.iter().enumerate() {
-            let before = &self.nodes[..place];
+        for (index, node) in self.nodes.iter().enumerate() {
+            let before = &self.nodes[..index];
             if before.iter().any(|other| other.name == node.name) {
                 return Err(format!("there are two nodes `{}`; for several equal nodes use `times`", node.name));
             }
             let known: Vec<_> = before.iter().map(|other| other.name.as_str()).collect();
             match &node.parent {
-                None if place > 0 => {
+                None if index > 0 => {
                     return Err(format!("`{}` has no `parent`; only the first node is a root", node.name));
                 }
                 Some(parent) if !known.contains(&parent.as_str()) => {

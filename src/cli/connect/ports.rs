@@ -29,7 +29,7 @@ pub(crate) enum Wanted {
 
 impl Wanted {
     /// Where to find the service.
-    fn place(self) -> &'static str {
+    fn where_to_ask(self) -> &'static str {
         match self {
             Wanted::Clients | Wanted::Status => "clients use --listen, 5100 by default",
             Wanted::Admin => {
@@ -42,16 +42,16 @@ impl Wanted {
 /// The error for a port on which gRPC failed, if another protocol is recognized there.
 pub(crate) async fn speaks_otherwise(address: &str, wanted: Wanted) -> Option<CliError> {
     let page = Pages::default().get(address, "/readyz", TIMEOUT, 1024).await?;
-    let place = wanted.place();
+    let where_to_ask = wanted.where_to_ask();
     let what = if page.contains(SPEAKS_TLS) || page.starts_with(TLS_ALERT) {
         format!(
             "requires TLS: pass the file with its CA (--tls-ca), or write https:// if this system trusts the CA. If you \
-meant another port: {place}"
+meant another port: {where_to_ask}"
         )
     } else if page.starts_with("HTTP/1.") {
         let is_ours = page.contains("ready: ") || page.contains("t ready");
         let guess = if is_ours { "is" } else { "looks like" };
-        format!("answers HTTP, not gRPC: this {guess} the --http port of a server; {place}")
+        format!("answers HTTP, not gRPC: this {guess} the --http port of a server; {where_to_ask}")
     } else {
         return None;
     };
@@ -79,11 +79,11 @@ pub(crate) async fn serves_otherwise(address: &str, channel: Channel, wanted: Wa
         is_known(asked.map(drop))
     };
     let found = timeout(TIMEOUT, async { (clients.await, status.await, admin.await) });
-    let place = wanted.place();
+    let where_to_ask = wanted.where_to_ask();
     let what = match (found.await.ok()?, wanted) {
-        ((true, true, _), Wanted::Admin) => format!("is the --listen port of a server, for clients; {place}"),
+        ((true, true, _), Wanted::Admin) => format!("is the --listen port of a server, for clients; {where_to_ask}"),
         ((_, _, true), Wanted::Clients | Wanted::Status) => {
-            format!("is the --admin port of a server, for operators; {place}")
+            format!("is the --admin port of a server, for operators; {where_to_ask}")
         }
         ((true, false, _), Wanted::Status) => {
             "grants capacity, but has no status service: this looks like a Doorman server; its status page is \
@@ -91,12 +91,12 @@ pub(crate) async fn serves_otherwise(address: &str, channel: Channel, wanted: Wa
                 .to_owned()
         }
         ((true, false, _), Wanted::Admin) => {
-            format!("grants capacity, but has no admin service: this looks like a Doorman server; {place}")
+            format!("grants capacity, but has no admin service: this looks like a Doorman server; {where_to_ask}")
         }
         ((false, false, false), _) => {
             format!(
                 "speaks gRPC, but serves neither clients nor operators: perhaps the port of a peer, 5120 by default; \
-                 {place}"
+                 {where_to_ask}"
             )
         }
         _ => return None,

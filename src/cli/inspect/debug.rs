@@ -103,8 +103,8 @@ impl Bundle {
             let name = log.file_name().map_or_else(|| "log".into(), |name| name.to_string_lossy().into_owned());
             let text = fs::read(log).map(|bytes| last_lines(&String::from_utf8_lossy(&bytes)));
             let what = format!("the last {LOG_LINES} lines of {}", log.display());
-            let place = archive.list().0.len();
-            archive.add_or_note(format!("logs/{place}-{name}"), &what, text.map_err(|error| error.to_string()));
+            let index = archive.list().0.len();
+            archive.add_or_note(format!("logs/{index}-{name}"), &what, text.map_err(|error| error.to_string()));
         }
         Ok(archive)
     }

@@ -112,7 +112,7 @@ fn print_server(status: &GetStatusResponse) -> Outcome {
     }
     print(format_args!("configuration: {}, version {}", escaped(&status.config_source), status.config_version))?;
     if let Some(uplink) = &status.uplink {
-        print(place(uplink))?;
+        print(tree_position(uplink))?;
     }
     if !status.access.is_empty() {
         print(format_args!("access: {}", escaped(&status.access)))?;
@@ -218,8 +218,8 @@ fn standing(status: &GetStatusResponse) -> String {
     }
 }
 
-/// The node's place in its tree, and the state of its uplink.
-fn place(uplink: &Uplink) -> String {
+/// The node's position in its tree, and the state of its uplink.
+fn tree_position(uplink: &Uplink) -> String {
     let (node, parents) = (escaped(&uplink.node), escaped(&uplink.parent.join(", ")).into_owned());
     if uplink.master.is_empty() {
         return format!("node {node}, parent at {parents}: only the master of this node connects to it");

@@ -404,10 +404,10 @@ impl Serve {
         let flag = if self.peers.peer_listen.is_some() { "--peer-listen" } else { "this peer's address in --peers" };
         let listening =
             [("--listen", Some(self.listen)), ("--http", Some(self.http)), ("--admin", admin), (flag, peer_listen)];
-        for (place, (flag, address)) in listening.iter().enumerate() {
+        for (index, (flag, address)) in listening.iter().enumerate() {
             let Some(address) = address else { continue };
             let before =
-                listening[..place].iter().find(|(_, other)| other.is_some_and(|other| collide(other, *address)));
+                listening[..index].iter().find(|(_, other)| other.is_some_and(|other| collide(other, *address)));
             if let Some((other, _)) = before {
                 return Err(CliError::Flags(format!(
                     "{other} and {flag} use the same address, {address}; give each its own port"
@@ -419,8 +419,8 @@ impl Serve {
 
     fn check_peers(&self) -> Result<(), CliError> {
         let peers = &self.peers.peers;
-        for (place, peer) in peers.iter().enumerate() {
-            if let Some(other) = peers[..place].iter().find(|other| other.address == peer.address) {
+        for (index, peer) in peers.iter().enumerate() {
+            if let Some(other) = peers[..index].iter().find(|other| other.address == peer.address) {
                 return Err(CliError::Flags(format!(
                     "--peers: {} and {} have the same address, {}; give each peer its own",
                     other.name, peer.name, peer.address

@@ -66,7 +66,7 @@ them within two seconds.";
 #[derive(Args)]
 pub(crate) struct Init {
     #[command(flatten)]
-    place: Place,
+    certs_dir: CertsDir,
     /// Name of the CA, unique in its network
     #[arg(long, default_value = "Leaseway CA", value_parser = names::common_name)]
     name: String,
@@ -94,12 +94,12 @@ pub(crate) struct Issue {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    place: Place,
+    certs_dir: CertsDir,
 }
 
 /// Directory for certificates and keys
 #[derive(Args)]
-struct Place {
+struct CertsDir {
     /// Directory for certificates and keys
     #[arg(long, default_value = "certs", value_name = "DIRECTORY")]
     dir: PathBuf,
@@ -108,7 +108,7 @@ struct Place {
     force: bool,
 }
 
-impl Place {
+impl CertsDir {
     fn existing(&self) -> Existing {
         if self.force { Existing::Replaced } else { Existing::Kept }
     }
@@ -120,10 +120,10 @@ fn days() -> RangedU64ValueParser<u64> {
 
 impl Init {
     fn run(self) -> Outcome {
-        let Place { dir, .. } = &self.place;
+        let CertsDir { dir, .. } = &self.certs_dir;
         let ca = authority::generate(&self.name, SystemTime::now(), self.days)?;
         let ends = ca.ends;
-        let [certificate, key] = files::write(dir, files::CA, &ca, self.place.existing())?;
+        let [certificate, key] = files::write(dir, files::CA, &ca, self.certs_dir.existing())?;
         if self.output.is_json() {
             return print_json(json!({
                 "name": self.name, "certificate": text(&certificate), "key": text(&key), "not_after": utc(ends),
@@ -157,11 +157,11 @@ fn in_directory(directory: &Path) -> String {
 
 impl Issue {
     fn run(self) -> Outcome {
-        let Place { dir, .. } = &self.place;
+        let CertsDir { dir, .. } = &self.certs_dir;
         let subject = Subject { name: self.name, names: [self.uri, self.host].concat() };
         let now = SystemTime::now();
         let pair = Authority::read(dir)?.issue(&subject, now, self.days)?;
-        let [certificate, key] = files::write(dir, &subject.name, &pair, self.place.existing())?;
+        let [certificate, key] = files::write(dir, &subject.name, &pair, self.certs_dir.existing())?;
         let [certificate, key, ca] = [certificate, key, files::certificate(dir, files::CA)].map(|path| text(&path));
         if self.output.is_json() {
             return print_json(json!({

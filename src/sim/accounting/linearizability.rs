@@ -69,38 +69,38 @@ fn read(operation: Operation) -> Option<Value> {
 
 fn unexplained_of_one(calls: &[RegisterCall]) -> Option<RegisterCall> {
     // At equal times, calls begin before others end. This allows more orders.
-    let begins = calls.iter().enumerate().map(|(place, call)| (call.asked, false, place));
-    let ends = calls.iter().enumerate().filter_map(|(place, call)| Some((call.answered?, true, place)));
+    let begins = calls.iter().enumerate().map(|(index, call)| (call.asked, false, index));
+    let ends = calls.iter().enumerate().filter_map(|(index, call)| Some((call.answered?, true, index)));
     let mut events: Vec<_> = begins.chain(ends).collect();
     events.sort_unstable();
     let mut all: HashSet<Possible> = HashSet::from([(None, Vec::new())]);
     let mut under_way: Vec<usize> = Vec::new();
-    for (_, is_end, place) in events {
+    for (_, is_end, index) in events {
         if !is_end {
-            under_way.push(place);
+            under_way.push(index);
             continue;
         }
-        all = explained(calls, &under_way, all, place);
+        all = explained(calls, &under_way, all, index);
         if all.is_empty() {
-            return Some(calls[place]);
+            return Some(calls[index]);
         }
-        under_way.retain(|other| *other != place);
+        under_way.retain(|other| *other != index);
         // An unanswered call that has taken effect in every possible order needs no further tracking.
         let is_settled = |one: &usize| calls[*one].answered.is_none() && all.iter().all(|(_, done)| done.contains(one));
         let settled: Vec<usize> = under_way.iter().copied().filter(is_settled).collect();
         under_way.retain(|one| !settled.contains(one));
-        all = all.into_iter().map(|(value, done)| (value, without(done, &settled, place))).collect();
+        all = all.into_iter().map(|(value, done)| (value, without(done, &settled, index))).collect();
     }
     None
 }
 
-fn without(mut done: Vec<usize>, settled: &[usize], place: usize) -> Vec<usize> {
-    done.retain(|one| *one != place && !settled.contains(one));
+fn without(mut done: Vec<usize>, settled: &[usize], index: usize) -> Vec<usize> {
+    done.retain(|one| *one != index && !settled.contains(one));
     done
 }
 
-/// All possible states in which the call at `place` has taken effect.
-fn explained(calls: &[RegisterCall], under_way: &[usize], from: HashSet<Possible>, place: usize) -> HashSet<Possible> {
+/// All possible states in which the call at `index` has taken effect.
+fn explained(calls: &[RegisterCall], under_way: &[usize], from: HashSet<Possible>, index: usize) -> HashSet<Possible> {
     let mut seen = from.clone();
     let mut left: Vec<Possible> = from.into_iter().collect();
     while let Some((value, done)) = left.pop() {
@@ -119,7 +119,7 @@ fn explained(calls: &[RegisterCall], under_way: &[usize], from: HashSet<Possible
             }
         }
     }
-    seen.retain(|(_, done)| done.contains(&place));
+    seen.retain(|(_, done)| done.contains(&index));
     seen
 }
 

@@ -72,7 +72,7 @@ mod tests {
         let fair = Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0));
         let demands = |wants: &[f64]| {
             let named = amounts(wants).into_iter().enumerate().zip([0, 0, 3]);
-            named.map(|((place, wants), priority)| (place.to_string(), wants, priority)).collect::<Vec<_>>()
+            named.map(|((index, wants), priority)| (index.to_string(), wants, priority)).collect::<Vec<_>>()
         };
         assert_eq!(dues(&fair, &demands(&[10.0, 80.0, 1000.0])), amounts(&[10.0, 45.0, 45.0]));
         let strict = Settings { priority: Priority::Strict, reserve: 0.15, ..fair };

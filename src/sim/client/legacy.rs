@@ -106,8 +106,8 @@ impl LegacyClient {
             return;
         }
         self.failed(now);
-        if let Some(place) = master.and_then(|master| self.endpoints.iter().position(|known| **known == *master)) {
-            (self.target, self.due) = (place, now);
+        if let Some(index) = master.and_then(|master| self.endpoints.iter().position(|known| **known == *master)) {
+            (self.target, self.due) = (index, now);
         }
     }
 

@@ -272,7 +272,7 @@ impl Tree {
     /// The path from a node to its parents and back to itself. Only for the first node of the cycle in the file, so
     /// that every cycle is reported once.
     fn circle<'t>(&'t self, first: &'t str) -> Option<Vec<&'t str>> {
-        let place = |node: &str| self.parents.iter().position(|(child, ..)| child == node);
+        let position = |node: &str| self.parents.iter().position(|(child, ..)| child == node);
         let mut way = vec![first];
         while let Some(next) = self.parent_of(way[way.len() - 1]) {
             way.push(next);
@@ -280,7 +280,7 @@ impl Tree {
                 return Some(way);
             }
             // Longer than the number of nodes: another cycle.
-            if place(next) < place(first) || way.len() > self.parents.len() {
+            if position(next) < position(first) || way.len() > self.parents.len() {
                 return None;
             }
         }

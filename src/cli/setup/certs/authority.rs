@@ -55,7 +55,7 @@ pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     ends: i64,
     /// The path of its certificate.
-    place: String,
+    path: String,
 }
 
 impl Authority {
@@ -88,7 +88,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(&name);
         let ends = seconds(description.until);
-        Ok(Authority { issuer: Issuer::new(params, key), ends, place: certificate_path.display().to_string() })
+        Ok(Authority { issuer: Issuer::new(params, key), ends, path: certificate_path.display().to_string() })
     }
 
     /// Signs a certificate. It expires with the CA at the latest.
@@ -96,7 +96,7 @@ impl Authority {
         if self.ends <= seconds(now) {
             return Err(CliError::Certificates(format!(
                 "{}: the CA has expired ({}): create another with `leaseway certs init --force`, and distribute it",
-                self.place,
+                self.path,
                 utc(self.ends)
             )));
         }

@@ -50,7 +50,7 @@ type Key = (Vec<(String, String)>, u64);
 
 /// A descriptor with a limit.
 struct Limited<'d> {
-    place: usize,
+    index: usize,
     key: Key,
     requests: u32,
     unit: Unit,
@@ -100,8 +100,8 @@ impl Model {
         let replaced: Vec<&String> = rules().flat_map(|limit| &limit.replaces).collect();
         let mut limited: Vec<Limited<'_>> = Vec::new();
         let mut statuses = Vec::new();
-        for (place, (descriptor, found)) in request.descriptors.iter().zip(&found).enumerate() {
-            let limit = self.limited(place, request, descriptor, found.as_ref(), now);
+        for (index, (descriptor, found)) in request.descriptors.iter().zip(&found).enumerate() {
+            let limit = self.limited(index, request, descriptor, found.as_ref(), now);
             let limit = limit.filter(|limit| limit.name.is_empty() || !replaced.iter().any(|name| *name == limit.name));
             let is_unlimited =
                 |found: &Found<'_>| found.rule.limit.as_ref().is_some_and(|limit| limit.per_unit.is_none());
@@ -110,8 +110,8 @@ impl Model {
             limited.extend(limit);
         }
         let is_over = self.count(&mut limited);
-        for Limited { place, requests, unit, name, is_over, remaining, shadow, quota, .. } in limited {
-            statuses[place] = Status {
+        for Limited { index, requests, unit, name, is_over, remaining, shadow, quota, .. } in limited {
+            statuses[index] = Status {
                 is_over: is_over && !shadow && (!quota || self.differences.quotas_refuse),
                 limit: Some((requests, unit.into(), name.to_owned())),
                 remaining: is_exact(unit).then_some(remaining),
@@ -122,7 +122,7 @@ impl Model {
 
     fn limited<'d>(
         &self,
-        place: usize,
+        index: usize,
         request: &RateLimitRequest,
         descriptor: &RateLimitDescriptor,
         found: Option<&Found<'d>>,
@@ -148,7 +148,7 @@ impl Model {
         let hits = descriptor.hits_addend.unwrap_or_else(|| request.hits_addend.max(1).into());
         let gives_back = descriptor.is_negative_hits && hits > 0 && self.differences.negative_gives_back;
         let (is_over, remaining, key) = (false, 0, (entries, apart));
-        Some(Limited { place, key, requests, unit, name, shadow, quota, hits, gives_back, is_over, remaining })
+        Some(Limited { index, key, requests, unit, name, shadow, quota, hits, gives_back, is_over, remaining })
     }
 
     /// Counts the hits. Returns whether the request is refused.

@@ -17,11 +17,11 @@ pub(in super::super) fn between_policies(before: Option<&Policy>, after: Option<
         differences.push(Difference::Removed { template: label(rule), had: in_short(rule) });
     }
     for rule in after {
-        let Some(place) = find(before, &rule.name) else {
+        let Some(index) = find(before, &rule.name) else {
             differences.push(Difference::Added { template: label(rule), brings: in_short(rule) });
             continue;
         };
-        let pairs = fields(&before[place]).into_iter().zip(fields(rule)).filter(|(before, after)| before != after);
+        let pairs = fields(&before[index]).into_iter().zip(fields(rule)).filter(|(before, after)| before != after);
         differences.extend(pairs.map(|((field, from), (_, to))| changed(&label(rule), field, &from, &to)));
     }
     differences
