@@ -255,7 +255,7 @@ impl Division {
         if !self.is_indexed() || claim.subclients == 0 {
             return [None; 2];
         }
-        let (claim, minimum) = self.apart(claim);
+        let (claim, minimum) = self.split(claim);
         let minimum = minimum.filter(|_| self.minimums.is_some());
         [claim, minimum].map(|claim| claim.map(|claim| self.order.entry(slot, ordinal, &claim)))
     }
@@ -291,7 +291,7 @@ impl Division {
     }
 
     /// A claim limited by its client rule, and its minimum.
-    fn apart(&self, claim: &Claim) -> (Option<Claim>, Option<Claim>) {
+    fn split(&self, claim: &Claim) -> (Option<Claim>, Option<Claim>) {
         if claim.is_minimum {
             return (None, Some(*claim));
         }

@@ -106,7 +106,7 @@ impl Rotation {
 }
 
 /// The whole units of a due, and the fractional part.
-fn apart(due: Amount) -> (f64, i64) {
+fn split(due: Amount) -> (f64, i64) {
     let whole = due.get().floor();
     match ((due.get() - whole) * UNIT as f64).round() as i64 {
         UNIT => (whole + 1.0, 0),
@@ -116,12 +116,12 @@ fn apart(due: Amount) -> (f64, i64) {
 
 /// The fractional part of a due.
 pub(crate) fn part_of(due: Amount) -> i64 {
-    apart(due).1
+    split(due).1
 }
 
 /// The due in whole units. `extra`: whether this holder gets one of the remaining units.
 pub(crate) fn whole(due: Amount, extra: bool) -> Amount {
-    let (whole, part) = apart(due);
+    let (whole, part) = split(due);
     Amount::clamped(whole + if extra && part > 0 { 1.0 } else { 0.0 })
 }
 

@@ -25,7 +25,7 @@ use crate::{
     resource::{
         Answer, Lease, Request, Resource,
         budget::NEVER,
-        watch_list::{apart, waits},
+        watch_list::{differs_visibly, waits},
     },
     types::{Amount, HolderKind, Millis, Now, Sum},
 };
@@ -384,7 +384,7 @@ impl Resource {
         let (held, current) = (holder.leases.held(now), holder.leases.current(now));
         let confirms = holder.leases.has_confirmed() || will_show;
         let awaited = holder.kind == HolderKind::Client && confirms && current < held;
-        let sooner = if awaited && apart(held, current) {
+        let sooner = if awaited && differs_visibly(held, current) {
             CONFIRM_INTERVAL
         } else if holder.waits() {
             WAIT_INTERVAL

@@ -61,13 +61,13 @@ const HINT_PAUSE: Millis = Millis(200);
 const MAX_DOUBLINGS: u8 = 5;
 
 /// Whether the difference is worth a request.
-pub(crate) fn apart(one: Amount, other: Amount) -> bool {
+pub(crate) fn differs_visibly(one: Amount, other: Amount) -> bool {
     (one.get() - other.get()).abs() > one.max(other).get() * VISIBLE_PART
 }
 
 /// Whether a holder that has `current` waits for more.
 pub(crate) fn waits(due: Amount, current: Amount) -> bool {
-    due > current && apart(due, current)
+    due > current && differs_visibly(due, current)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -83,11 +83,11 @@ impl HintCandidate {
     }
 
     fn shrinks(&self) -> bool {
-        self.due < self.current && apart(self.due, self.current)
+        self.due < self.current && differs_visibly(self.due, self.current)
     }
 
     fn is_in_the_way(&self) -> bool {
-        self.held > self.current && apart(self.held, self.current)
+        self.held > self.current && differs_visibly(self.held, self.current)
     }
 }
 

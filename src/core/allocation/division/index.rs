@@ -45,14 +45,14 @@ impl Leaf {
     }
 
     fn push(&mut self, key: ClaimKey, weight: u32) {
-        (self.ratios[self.len], self.owners[self.len]) = key.apart();
+        (self.ratios[self.len], self.owners[self.len]) = key.split();
         self.weights[self.len] = weight;
         self.len += 1;
         self.version += 1;
     }
 
     fn remove(&mut self, key: ClaimKey) {
-        let (_, owner) = key.apart();
+        let (_, owner) = key.split();
         let at = self.owners[..self.len].iter().position(|other| *other == owner);
         let at = at.expect("only inserted claims are removed");
         self.len -= 1;

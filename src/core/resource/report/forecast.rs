@@ -19,7 +19,7 @@ use crate::{
         groups::OTHER_GROUP,
         settings::{AlgorithmKind, Settings},
     },
-    resource::{Resource, ResourceOptions, report::MAX_REPORTED_GROUPS, supply::Source, watch_list::apart},
+    resource::{Resource, ResourceOptions, report::MAX_REPORTED_GROUPS, supply::Source, watch_list::differs_visibly},
     types::{Amount, Claims, HolderKind, Millis, Principal, Sum, readable},
 };
 
@@ -256,7 +256,7 @@ impl Forecast {
         for (slot, before) in &self.due_before {
             let after = resource.due_now(*slot, now, &mut terms);
             all += after;
-            if apart(after, *before) {
+            if differs_visibly(after, *before) {
                 let moved = if after > *before { &mut forecast.gains } else { &mut forecast.losses };
                 moved.holders += 1;
                 moved.amount += after.max(*before).saturating_sub(after.min(*before));

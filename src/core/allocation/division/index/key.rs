@@ -57,7 +57,7 @@ impl ClaimKey {
     }
 
     /// Splits the key into the ratio, and the rest: band and owner.
-    pub(super) fn apart(self) -> (u64, u64) {
+    pub(super) fn split(self) -> (u64, u64) {
         ((self.0 >> 48) as u64, (self.0 >> 112 << 48) as u64 | self.0 as u64 & 0xffff_ffff_ffff)
     }
 
