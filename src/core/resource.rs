@@ -193,7 +193,7 @@ impl Resource {
             Arc::make_mut(&mut settings).capacity = capacity;
         }
         if let Some(overrides) = self.group_overrides.take() {
-            self.group_overrides = overrides.again(&mut settings);
+            self.group_overrides = overrides.reapply(&mut settings);
         }
         if settings == self.settings {
             // Shared with the resources of the new template.

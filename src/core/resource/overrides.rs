@@ -61,7 +61,7 @@ impl GroupOverrides {
         Some(Box::new(GroupOverrides { by, template }))
     }
 
-    pub(super) fn again(self, settings: &mut Arc<Settings>) -> Option<Box<GroupOverrides>> {
+    pub(super) fn reapply(self, settings: &mut Arc<Settings>) -> Option<Box<GroupOverrides>> {
         GroupOverrides::put_into(self.by, settings)
     }
 }
