@@ -185,7 +185,7 @@ impl ReservedAmounts {
     }
 
     /// The amounts as in the answer.
-    pub(super) fn told(&self) -> impl Iterator<Item = Value> {
+    pub(super) fn to_json(&self) -> impl Iterator<Item = Value> {
         self.wanted.iter().map(|WantedAmount { entry, amount }| taken(entry.budget(), *amount))
     }
 

@@ -159,7 +159,7 @@ pub(super) async fn acquire_all(
     let limited: Vec<&Wanted> = wanted.iter().filter(|wanted| wanted.entry.has_capacity()).collect();
     take_all(gateway, &limited, wait).await?;
     // They are not settled, so they are spent.
-    let spent: Vec<Value> = amounts.keep().iter().flat_map(ReservedAmounts::told).collect();
+    let spent: Vec<Value> = amounts.keep().iter().flat_map(ReservedAmounts::to_json).collect();
     let taken = wanted.iter().map(|wanted| taken(&wanted.entry, wanted.permits));
     let taken: Vec<Value> = in_order(&order, taken, spent).collect();
     let headers = quotas(&wanted.iter().collect::<Vec<_>>(), |wanted| quota(&wanted.entry));
@@ -215,9 +215,9 @@ impl AllReserved {
     }
 
     /// The reserved limits as in the answer, and the RateLimit fields.
-    pub(super) fn told(&self) -> (Value, HeaderMap) {
+    pub(super) fn to_response(&self) -> (Value, HeaderMap) {
         let taken = self.limits.iter().map(|limit| taken(&limit.entry, limit.permits));
-        let amounts = self.amounts.iter().flat_map(ReservedAmounts::told);
+        let amounts = self.amounts.iter().flat_map(ReservedAmounts::to_json);
         let taken: Vec<Value> = in_order(&self.order, taken, amounts).collect();
         let mut named = BTreeSet::new();
         let distinct = self.limits.iter().filter(|limit| named.insert(limit.entry.id()));

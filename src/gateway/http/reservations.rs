@@ -198,7 +198,7 @@ pub(super) async fn reserve_all(
 ) -> Result<HttpAnswer, Problem> {
     let share = gateway.reservations.admit(caller.principal())?;
     let permits = permits::reserve_all(gateway, caller, fields).await?;
-    let (name, lasts, (limits, headers)) = (new_name()?, lasts(fields), permits.told());
+    let (name, lasts, (limits, headers)) = (new_name()?, lasts(fields), permits.to_response());
     let resources = permits.resources().map(|(resource, unit)| (resource.to_owned(), unit)).collect();
     let permits = Held::Several(permits);
     gateway.reservations.add(name, Reserved { resources, ends: Instant::now() + lasts, permits, _share: share });
