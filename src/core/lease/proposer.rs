@@ -125,7 +125,7 @@ impl Bound {
             && end <= self.until
             && round.lease <= self.lease
             && self.is_above(round.lapsed)
-            && stored_parts::are_left(&self.parts, &round.parts)
+            && stored_parts::covers_stored(&self.parts, &round.parts)
     }
 
     /// Whether the capacity of expired leases may be granted to others.
@@ -349,7 +349,7 @@ impl Proposer {
         let is_foreseen = spare(known).get() < spare(forecast).min(newest.room).get() * RAISE_BELOW;
         let has_given = latest_end > now;
         let is_given_over = has_given && high_water_mark != newest.high_water_mark;
-        let is_claimed = has_given && !stored_parts::are_left(&newest.parts, &round.parts);
+        let is_claimed = has_given && !stored_parts::covers_stored(&newest.parts, &round.parts);
         let is_loose = self.taken > 0 && self.stored_parts.is_loose(&newest.parts, &round.parts);
         if !(is_short || is_foreseen || is_given_over || is_claimed || is_loose) {
             return None;

@@ -20,7 +20,7 @@ const FIRST_SLACK: f64 = 1.0 / 64.0;
 const MAX_SLACK: f64 = 1.0 / 8.0;
 
 /// Whether the parts in the log are no larger than the parts that are left.
-pub(super) fn are_left(stored: &[Part], left: &[Part]) -> bool {
+pub(super) fn covers_stored(stored: &[Part], left: &[Part]) -> bool {
     stored.iter().all(|stored| stored.amount <= amount_of(left, stored.before)) || planted::is(Fault::PartIgnoresGrants)
 }
 
@@ -70,7 +70,7 @@ impl StoredParts {
     /// Whether nothing needs to be stored.
     pub(super) fn is_quiet(&self, stored: &[Part], left: &[Part], moment: ClusterTime) -> bool {
         let none_is_over = stored.iter().all(|part| part.until > moment);
-        none_is_over && are_left(stored, left) && !self.is_loose(stored, left)
+        none_is_over && covers_stored(stored, left) && !self.is_loose(stored, left)
     }
 
     /// Whether a part at rest is larger than in the log.
