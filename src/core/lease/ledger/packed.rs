@@ -71,7 +71,7 @@ impl PackedLedger {
 impl Ledger {
     /// Whether it can be packed: it has few records, in the first slots.
     pub(crate) fn can_pack(&self) -> bool {
-        self.slot_deltas.is_empty() && self.holders.are_first(MAX_PACKED)
+        self.slot_deltas.is_empty() && self.holders.fits_in(MAX_PACKED)
     }
 
     pub(crate) fn pack(self) -> PackedLedger {

@@ -53,13 +53,13 @@ impl Records {
     }
 
     /// Whether only the first `most` slots were ever used.
-    pub(super) fn are_first(&self, most: usize) -> bool {
+    pub(super) fn fits_in(&self, most: usize) -> bool {
         self.end() <= most
     }
 
     /// The records and vacant slots, in order. There must be only one block.
     pub(super) fn into_boxed(mut self) -> Box<[Option<Holder>]> {
-        debug_assert!(self.are_first(BLOCK), "records would be lost");
+        debug_assert!(self.fits_in(BLOCK), "records would be lost");
         if self.len() == 0 { Box::default() } else { self.blocks.pop().unwrap_or_default().into_boxed_slice() }
     }
 
