@@ -350,8 +350,8 @@ impl Proposer {
         let has_given = latest_end > now;
         let is_given_over = has_given && high_water_mark != newest.high_water_mark;
         let is_claimed = has_given && !stored_parts::covers_stored(&newest.parts, &round.parts);
-        let is_loose = self.taken > 0 && self.stored_parts.is_loose(&newest.parts, &round.parts);
-        if !(is_short || is_foreseen || is_given_over || is_claimed || is_loose) {
+        let needs_tightening = self.taken > 0 && self.stored_parts.needs_tightening(&newest.parts, &round.parts);
+        if !(is_short || is_foreseen || is_given_over || is_claimed || needs_tightening) {
             return None;
         }
         let (total, given) = if is_short || is_foreseen { (forecast, spare(forecast)) } else { (known, newest.room) };

@@ -70,11 +70,11 @@ impl StoredParts {
     /// Whether nothing needs to be stored.
     pub(super) fn is_quiet(&self, stored: &[Part], left: &[Part], moment: ClusterTime) -> bool {
         let none_is_over = stored.iter().all(|part| part.until > moment);
-        none_is_over && covers_stored(stored, left) && !self.is_loose(stored, left)
+        none_is_over && covers_stored(stored, left) && !self.needs_tightening(stored, left)
     }
 
     /// Whether a part at rest is larger than in the log.
-    pub(super) fn is_loose(&self, stored: &[Part], left: &[Part]) -> bool {
+    pub(super) fn needs_tightening(&self, stored: &[Part], left: &[Part]) -> bool {
         left.iter().any(|part| {
             let most = part.amount.get() * (1.0 - FIRST_SLACK);
             let known = self.falling.iter().find(|known| known.before == part.before);
