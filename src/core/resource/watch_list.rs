@@ -86,7 +86,7 @@ impl HintCandidate {
         self.due < self.current && differs_visibly(self.due, self.current)
     }
 
-    fn is_in_the_way(&self) -> bool {
+    fn blocks_others(&self) -> bool {
         self.held > self.current && differs_visibly(self.held, self.current)
     }
 }
@@ -124,7 +124,7 @@ impl HintContext {
     fn reason(&self, candidate: &HintCandidate) -> Option<HintReason> {
         if candidate.shrinks() && (self.is_scarce() || !self.bounded || self.decided) {
             Some(HintReason::Shrink)
-        } else if candidate.is_in_the_way() && self.is_scarce() {
+        } else if candidate.blocks_others() && self.is_scarce() {
             Some(HintReason::Confirm)
         } else if candidate.waits() && (self.is_worth_asking_for(candidate.due) || !self.bounded) {
             Some(HintReason::Grow)
