@@ -149,7 +149,7 @@ impl Change {
         *self = Change { what: effect.what, at: effect.at, ..action };
     }
 
-    fn is_again(&self, other: &Change) -> bool {
+    fn repeats(&self, other: &Change) -> bool {
         (&self.what, &self.outcome, &self.who, self.address, &self.resource)
             == (&other.what, &other.outcome, &other.who, other.address, &other.resource)
     }
@@ -183,7 +183,7 @@ impl Changes {
             let _ = self.followers.send(Arc::new(change.clone()));
         }
         let mut ring = self.ring(change.kind);
-        if let Some(last) = ring.back_mut().filter(|last| last.is_again(&change)) {
+        if let Some(last) = ring.back_mut().filter(|last| last.repeats(&change)) {
             (last.at, last.times) = (change.at, last.times + 1);
             return;
         }
