@@ -87,8 +87,7 @@ pub(crate) async fn run(options: DeclareOptions, rules: Arc<CurrentRules>, statu
     loop {
         let count = *changes.borrow_and_update();
         let limits = rules.request_limits();
-        let wanted =
-            rules.with(|rules| (!rules.are_awaited()).then(|| (wanted(rules, &limits), rules.written_unix_ms)));
+        let wanted = rules.with(|rules| (!rules.not_loaded()).then(|| (wanted(rules, &limits), rules.written_unix_ms)));
         if let Some((wanted, written)) = wanted {
             gauge!("leaseway_rls_declared").set(0.0);
             if declarer.declare_until_done(&wanted, written, &status, &mut changes).await {

@@ -22,7 +22,7 @@ use crate::resource_id;
 #[derive(Debug, Default)]
 pub struct Rules {
     domains: HashMap<Box<str>, Domain>,
-    are_awaited: bool,
+    not_loaded: bool,
     /// Milliseconds since the Unix epoch: the newest modification of their files, or their arrival from a control plane.
     pub written_unix_ms: u64,
 }
@@ -166,17 +166,17 @@ pub struct Matched<'r> {
 impl Rules {
     /// Stands for the rules of a control plane until the first ones arrive.
     pub fn awaited() -> Rules {
-        Rules { are_awaited: true, ..Rules::default() }
+        Rules { not_loaded: true, ..Rules::default() }
     }
 
     /// Whether no rules have arrived yet.
-    pub fn are_awaited(&self) -> bool {
-        self.are_awaited
+    pub fn not_loaded(&self) -> bool {
+        self.not_loaded
     }
 
     /// Why a gateway with these rules is not ready, if it is not.
     pub fn problem(&self) -> Option<&'static str> {
-        self.are_awaited.then_some("waiting for the first rules from the xDS control plane")
+        self.not_loaded.then_some("waiting for the first rules from the xDS control plane")
     }
 
     /// Adds a domain, in place of one with the same name.

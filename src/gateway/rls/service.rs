@@ -75,7 +75,7 @@ impl RlsService {
     }
 
     fn decide(&self, caller: &GrpcCaller, request: &RateLimitRequest, may_wait: bool) -> Result<Decision, Status> {
-        self.rules.with(|rules| match rules.are_awaited() {
+        self.rules.with(|rules| match rules.not_loaded() {
             // So that Envoy's `failure_mode_deny` decides. envoyproxy/ratelimit fails, too.
             true => Err(Status::unavailable("no rules yet: the xDS control plane of this gateway has not sent any")),
             false => {
