@@ -39,7 +39,7 @@ use std::{
 pub use accounts::memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
 pub use assignments::{AssignError, Assigned};
 pub(crate) use demand::PoolRequest;
-pub use demand::{News, Usage, UsageBelow};
+pub use demand::{PoolFields, Usage, UsageBelow};
 pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
 pub use report::{PoolCursor, PoolFilter, PoolMember, PoolPage, PoolReport, PoolStanding, PoolState};
 

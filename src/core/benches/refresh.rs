@@ -253,7 +253,7 @@ impl Refreshers {
             drops_late: true,
             is_gateway: false,
             instance: None,
-            news: None,
+            pool_fields: None,
             spent: None,
             groups: Vec::new(),
             charged_to: ChargedTo::default(),

@@ -53,7 +53,7 @@ impl Usage {
 
 /// The fields of a request that only a pool uses.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct News {
+pub struct PoolFields {
     /// The account of a free client: its source address, if the caller knows it.
     pub key: Option<Arc<str>>,
     /// Usage since the last request. Without a report, all of the capacity counts as used.
@@ -71,7 +71,7 @@ pub(crate) struct PoolRequest<'a> {
     pub(crate) lease: Option<Token>,
     /// The capacity that the request claims.
     pub(crate) claimed: Amount,
-    pub(crate) news: Option<&'a News>,
+    pub(crate) pool_fields: Option<&'a PoolFields>,
 }
 
 impl Pool {
@@ -114,7 +114,7 @@ impl Pool {
         self.drop_report(member, slot);
         member.is_silent = false;
         member.fraction_of = None;
-        let Some(usage) = request.news.and_then(|news| news.usage) else {
+        let Some(usage) = request.pool_fields.and_then(|pool_fields| pool_fields.usage) else {
             member.fraction = 1.0;
             return false;
         };
@@ -203,7 +203,7 @@ impl Pool {
     }
 
     fn account_id(&self, request: &PoolRequest<'_>) -> Arc<str> {
-        let key = request.news.and_then(|news| news.key.as_ref());
+        let key = request.pool_fields.and_then(|pool_fields| pool_fields.key.as_ref());
         match (self.settings.free_key, key) {
             (FreeKey::PeerIp, Some(key)) => Arc::clone(key),
             (FreeKey::Host, _) => FreeKey::host(request.id).into(),

@@ -14,7 +14,7 @@ use crate::{
         period::Span,
         settings::Settings,
     },
-    pool::{News, PoolState},
+    pool::{PoolFields, PoolState},
     types::{Amount, ChargedTo, Claims, HolderKind, Millis, Token},
 };
 
@@ -44,7 +44,7 @@ pub struct Ask {
     /// A child node: its instance.
     pub instance: Option<NodeInstance>,
     /// PRIORITY_POOL: its account, and its usage.
-    pub news: Option<Box<News>>,
+    pub pool_fields: Option<Box<PoolFields>>,
     /// BUDGET: what it has spent. Requests without it get nothing from a budget.
     pub spent: Option<Box<Spent>>,
     /// The principal that its record is charged to if it is new.
@@ -86,7 +86,7 @@ impl Ask {
             drops_late: true,
             is_gateway: false,
             instance: None,
-            news: None,
+            pool_fields: None,
             groups: Vec::new(),
             spent: None,
             charged_to: ChargedTo::default(),

@@ -174,7 +174,7 @@ impl Resource {
                 claims: &holder.claims,
                 lease: None,
                 claimed: Amount::ZERO,
-                news: None,
+                pool_fields: None,
             };
             pool.absorb(slot, &request);
             pool.granted(slot, self.book.ledger().granted(slot), self.book.ledger().sums().held, Cause::Asked);
@@ -209,8 +209,8 @@ impl Resource {
         let claims = self.counted(ask.kind, ask.understands_terms(), ask.claims.clone());
         let (kind, id, lease) = (ask.kind, &ask.id, ask.has.and_then(|has| has.token));
         let principal = self.book.ledger().principal(slot);
-        let news = ask.news.as_deref();
-        let request = PoolRequest { kind, id, principal, claims: &claims, lease, claimed, news };
+        let pool_fields = ask.pool_fields.as_deref();
+        let request = PoolRequest { kind, id, principal, claims: &claims, lease, claimed, pool_fields };
         let inherited = self.book.ledger().holder(slot).leases.claimed();
         if let Some(pool) = &mut self.pool {
             if inherited > Amount::ZERO && !pool.has_member(slot) {

@@ -184,7 +184,8 @@ impl Harness {
         let ledger = self.resource.book.ledger();
         let holder = ledger.find(ask.kind, &ask.id).map(|slot| ledger.holder(slot))?;
         let (token, capacity) = (ask.has?.token?, holder.leases.current(at));
-        let says_more = ask.outstanding.is_some_and(|outstanding| outstanding > Amount::ZERO) || ask.news.is_some();
+        let says_more =
+            ask.outstanding.is_some_and(|outstanding| outstanding > Amount::ZERO) || ask.pool_fields.is_some();
         let counted = self.resource.counted(ask.kind, false, ask.claims.clone());
         let same = counted.iter().map(|claim| (claim.wants, claim.priority, claim.subclients));
         let known = holder.claims.iter().map(|claim| (claim.wants, claim.priority, claim.subclients));

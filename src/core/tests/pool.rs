@@ -56,7 +56,7 @@ use crate::{
         settings::{AlgorithmKind, Settings},
     },
     pool::{
-        AssignError, Assigned, Cause, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter, PoolReport,
+        AssignError, Assigned, Cause, PoolEvent, PoolEventFilter, PoolEventKind, PoolFields, PoolFilter, PoolReport,
         PoolStanding, Usage,
     },
     resource::{
@@ -121,8 +121,8 @@ impl PoolServer {
     /// Asks and reports usage: this fraction of the capacity in use, at this cost.
     fn reports(&mut self, id: &str, wants: f64, recharging: f64, cost: f64) -> f64 {
         let usage = Usage { recharging, request_cost: Amount::clamped(cost), interval: None };
-        let news = Some(Box::new(News { key: None, usage: Some(usage) }));
-        self.send(Ask { news, ..self.request(id, wants) })
+        let pool_fields = Some(Box::new(PoolFields { key: None, usage: Some(usage) }));
+        self.send(Ask { pool_fields, ..self.request(id, wants) })
     }
 
     fn release(&mut self, id: &str) {

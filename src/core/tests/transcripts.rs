@@ -168,12 +168,12 @@ impl Transcript {
         }
         let outstanding = args.take_key("outstanding").map_or(Ok(Amount::ZERO), amount)?;
         let echoes = args.take_key("has").is_none();
-        let news = pool::news(&mut args)?;
+        let pool_fields = pool::pool_fields(&mut args)?;
         while let Some(slice) = args.next_pos() {
             claims.push(claim(slice)?);
         }
         args.reject_next()?;
-        let plain = Ask { kind, claims, news, ..ask(id, 0.0, None) };
+        let plain = Ask { kind, claims, pool_fields, ..ask(id, 0.0, None) };
         let has = match self.known(id) {
             Some(known) => {
                 known.ask = plain.clone();

@@ -435,8 +435,8 @@ impl ResourceActor {
             ask.charged_to.principal = from.principal;
             ask.charged_to.is_full = shares_bind && resource.is_at_share(from.principal);
             if by_address && ask.kind == HolderKind::Client {
-                let news = ask.news.get_or_insert_default();
-                news.key = Some(from.address.to_canonical().to_string().into());
+                let pool_fields = ask.pool_fields.get_or_insert_default();
+                pool_fields.key = Some(from.address.to_canonical().to_string().into());
             }
         }
     }

@@ -6,7 +6,7 @@ use leaseway_client::limiter::Window;
 use leaseway_client::session::{self, Body, BudgetUse, Outgoing, Pace, Session, Wants as Asked};
 use leaseway_core::{
     self as core,
-    pool::News,
+    pool::PoolFields,
     resource::{Request, Spent, invariant::Violation},
     types::{Amount, Claim, Claims, HolderKind, Millis, Token},
 };
@@ -482,7 +482,7 @@ impl Client {
             instance: None,
             groups: Vec::new(),
             spent: spent.as_ref().map(report),
-            news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
+            pool_fields: usage.map(|usage| Box::new(PoolFields { key: None, usage: Some(usage) })),
             charged_to: core::types::ChargedTo::default(),
         }
     }

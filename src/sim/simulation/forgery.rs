@@ -104,7 +104,7 @@ impl Simulation<'_> {
                 drops_late: asks == 1,
                 is_gateway: false,
                 instance: None,
-                news: None,
+                pool_fields: None,
                 spent: None,
                 groups: Vec::new(),
                 charged_to: ChargedTo::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leaseway_client::session::{Body, Outgoing, Pace, Settings};
 use leaseway_core::{
-    pool::News,
+    pool::PoolFields,
     resource::{Ask, NodeInstance, Release, Request, Spent, Supplied, invariant::Violation},
     types::{Amount, ChargedTo, Claim, Claims, HolderKind, Millis, Token},
 };
@@ -120,7 +120,7 @@ impl Simulation<'_> {
         let request = match outgoing.body {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
-                let news = ask.demand.usage.map(|usage| Box::new(News { key: None, usage: Some(usage) }));
+                let pool_fields = ask.demand.usage.map(|usage| Box::new(PoolFields { key: None, usage: Some(usage) }));
                 let (amount, period) = (ask.demand.outstanding, ask.demand.period.unwrap_or_default());
                 let spent = Some(Box::new(Spent { amount, period, ..Spent::default() }));
                 let (mut claims, mut groups) = (ask.demand.claims, ask.demand.groups);
@@ -139,7 +139,7 @@ impl Simulation<'_> {
                     drops_late: true,
                     is_gateway: false,
                     instance,
-                    news,
+                    pool_fields,
                     spent,
                     groups,
                     charged_to: ChargedTo::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{EPOCH, ask, has};
 use crate::{
     lease::holder::Has,
-    pool::{News, Usage},
+    pool::{PoolFields, Usage},
     resource::{Ask, Lease},
     types::{Amount, Claims, HolderKind, Millis},
 };
@@ -87,11 +87,11 @@ impl Actor {
         let had = self.lease.filter(|_| live.is_none() && self.echo == Echo::Token).map(|(lease, _)| has(&lease));
         let outstanding = Some(self.outstanding(now));
         let (kind, claims, drops_late) = (self.kind, self.claims.clone(), self.echo == Echo::Token);
-        let news = self.usage.map(|(recharging, cost)| {
+        let pool_fields = self.usage.map(|(recharging, cost)| {
             let usage = Usage { recharging, request_cost: Amount::clamped(cost), interval: None };
-            Box::new(News { key: self.account.clone(), usage: Some(usage) })
+            Box::new(PoolFields { key: self.account.clone(), usage: Some(usage) })
         });
-        Ask { kind, claims, had, drops_late, outstanding, news, ..ask(&self.id, 0.0, live) }
+        Ask { kind, claims, had, drops_late, outstanding, pool_fields, ..ask(&self.id, 0.0, live) }
     }
 
     pub(super) fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {

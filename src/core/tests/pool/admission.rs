@@ -60,8 +60,8 @@ fn repeated_report_is_charged_once() {
     server.reports("a", 1.0, 0.5, 0.0);
     let usage = |cost| Usage { recharging: 0.5, request_cost: Amount::clamped(cost), interval: None };
     let with = |server: &PoolServer, cost| {
-        let news = Some(Box::new(News { key: None, usage: Some(usage(cost)) }));
-        Ask { news, ..server.request("a", 1.0) }
+        let pool_fields = Some(Box::new(PoolFields { key: None, usage: Some(usage(cost)) }));
+        Ask { pool_fields, ..server.request("a", 1.0) }
     };
     let first = with(&server, 10.0);
     // The answer is lost. The client retries, and has used more in the meantime.
@@ -77,8 +77,8 @@ fn repeated_report_is_charged_once() {
 fn balance_belongs_to_the_address() {
     let mut server = PoolServer::new(1.0, &[("connected_bias_s", "0")]);
     let from = |server: &PoolServer, id: &str, address: &str| {
-        let news = Some(Box::new(News { key: Some(address.into()), usage: None }));
-        Ask { news, ..server.request(id, 1.0) }
+        let pool_fields = Some(Box::new(PoolFields { key: Some(address.into()), usage: None }));
+        Ask { pool_fields, ..server.request(id, 1.0) }
     };
     let first = from(&server, "first", "10.0.0.1");
     assert_eq!(server.send(first), 1.0);

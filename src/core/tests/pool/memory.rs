@@ -145,7 +145,7 @@ fn repeated_report_to_the_next_master_is_charged_once() {
     let request = pool.server.request("p", 4.0);
     let report = |cost| {
         let usage = Usage { recharging: 0.5, request_cost: Amount::clamped(cost), interval: None };
-        Ask { news: Some(Box::new(News { key: None, usage: Some(usage) })), ..request.clone() }
+        Ask { pool_fields: Some(Box::new(PoolFields { key: None, usage: Some(usage) })), ..request.clone() }
     };
     pool.server.send(report(5.0));
     pool.say(true);

@@ -13,12 +13,13 @@ fn node(server: &mut PoolServer, id: &str, slices: &[Claim]) -> f64 {
 /// A node that reports this fraction of its capacity as in use.
 fn node_reports(server: &mut PoolServer, id: &str, slices: &[Claim], part: f64) -> f64 {
     let usage = Usage { recharging: part, request_cost: Amount::ZERO, interval: None };
-    node_with(server, id, slices, Some(Box::new(News { key: None, usage: Some(usage) })))
+    node_with(server, id, slices, Some(Box::new(PoolFields { key: None, usage: Some(usage) })))
 }
 
-fn node_with(server: &mut PoolServer, id: &str, slices: &[Claim], news: Option<Box<News>>) -> f64 {
+fn node_with(server: &mut PoolServer, id: &str, slices: &[Claim], pool_fields: Option<Box<PoolFields>>) -> f64 {
     let claims = Claims::from_slice(slices);
-    let ask = Ask { kind: HolderKind::Node, claims, outstanding: Some(Amount::ZERO), news, ..server.request(id, 0.0) };
+    let ask =
+        Ask { kind: HolderKind::Node, claims, outstanding: Some(Amount::ZERO), pool_fields, ..server.request(id, 0.0) };
     server.send(ask)
 }
 
@@ -38,9 +39,9 @@ fn overbooked(nodes: &[(&str, u32)]) -> PoolServer {
             Some(crate::lease::holder::Has { token: None, capacity: has, expiry_time: now_at(server.now).unix + 60 });
         let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
         let claims = Claims::from_slice(&[slice(*places, f64::from(*places), 0)]);
-        let news = Some(Box::new(News { key: None, usage: Some(usage) }));
+        let pool_fields = Some(Box::new(PoolFields { key: None, usage: Some(usage) }));
         let outstanding = Some(Amount::ZERO);
-        server.send(Ask { kind: HolderKind::Node, claims, has, outstanding, news, ..ask(id, 0.0, None) });
+        server.send(Ask { kind: HolderKind::Node, claims, has, outstanding, pool_fields, ..ask(id, 0.0, None) });
         total += f64::from(*places);
     }
     server.pass(1);

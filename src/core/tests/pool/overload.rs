@@ -16,7 +16,11 @@ fn crowded(base: f64, clients: usize, fraction: f64, parameters: &[(&str, &str)]
             expiry_time: now_at(server.now).unix + 60,
         });
         let usage = Usage { recharging: fraction, request_cost: Amount::ZERO, interval: None };
-        server.send(Ask { has, news: Some(Box::new(News { key: None, usage: Some(usage) })), ..ask(&id, 1.0, None) });
+        server.send(Ask {
+            has,
+            pool_fields: Some(Box::new(PoolFields { key: None, usage: Some(usage) })),
+            ..ask(&id, 1.0, None)
+        });
     }
     server.pass(1);
     server.tick();
@@ -136,7 +140,10 @@ fn unreported_time_counts_as_full_usage() {
     server.reports("a", 1.0, 0.0, 0.0);
     server.pass(10);
     let usage = Usage { recharging: 0.2, request_cost: Amount::ZERO, interval: Some(Millis::from_secs(5)) };
-    server.send(Ask { news: Some(Box::new(News { key: None, usage: Some(usage) })), ..server.request("a", 1.0) });
+    server.send(Ask {
+        pool_fields: Some(Box::new(PoolFields { key: None, usage: Some(usage) })),
+        ..server.request("a", 1.0)
+    });
     assert!((server.report().used.get() - 0.6).abs() < 1e-9, "a fifth for half of the time, full use for the rest");
     server.pass(5);
     server.asks("a", 1.0);
@@ -212,7 +219,11 @@ fn three_use_half(parameters: &[(&str, &str)]) -> PoolServer {
         let capacity = Amount::clamped(60.0);
         let has = Some(crate::lease::holder::Has { token: None, capacity, expiry_time: now_at(server.now).unix + 60 });
         let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
-        server.send(Ask { has, news: Some(Box::new(News { key: None, usage: Some(usage) })), ..ask(id, 60.0, None) });
+        server.send(Ask {
+            has,
+            pool_fields: Some(Box::new(PoolFields { key: None, usage: Some(usage) })),
+            ..ask(id, 60.0, None)
+        });
     }
     server.pass(1);
     server.tick();

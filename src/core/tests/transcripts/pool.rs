@@ -10,19 +10,19 @@ use super::{
 };
 use crate::{
     policy::overrides::Load,
-    pool::{Assigned, News, PoolCursor, PoolEvent, PoolFilter, PoolReport, PoolStanding, PoolState, Usage},
+    pool::{Assigned, PoolCursor, PoolEvent, PoolFields, PoolFilter, PoolReport, PoolStanding, PoolState, Usage},
     resource::LoadReport,
     types::HolderKind,
 };
 
 /// The pool fields of a request.
-pub(super) fn news(args: &mut ArgumentConsumer<'_>) -> Result<Option<Box<News>>, Failure> {
+pub(super) fn pool_fields(args: &mut ArgumentConsumer<'_>) -> Result<Option<Box<PoolFields>>, Failure> {
     let key = args.take_key("key").map(Into::into);
     let cost = args.take_key("cost").map(amount).transpose()?.unwrap_or_default();
     let uses: Option<f64> = args.take_key("uses").map(str::parse).transpose()?;
     let usage = uses.map(|recharging| Usage { recharging, request_cost: cost, interval: None });
-    let news = News { key, usage };
-    Ok((news != News::default()).then(|| Box::new(news)))
+    let pool_fields = PoolFields { key, usage };
+    Ok((pool_fields != PoolFields::default()).then(|| Box::new(pool_fields)))
 }
 
 /// The pool fields of an answer.

@@ -13,7 +13,7 @@ use leaseway_core::{
     allocation::division::Terms,
     lease::holder::Has,
     policy::settings::Settings,
-    pool::{News, PoolStanding, PoolState, Usage},
+    pool::{PoolFields, PoolStanding, PoolState, Usage},
     resource::{Answer, Ask, BudgetLease, Lease, NodeInstance, Release, Request, Spent},
     types::{Amount, Claim, Claims, HolderKind, Millis, Token, clamp_priority},
 };
@@ -160,13 +160,13 @@ fn client_ask(
     let beyond = beyond.unwrap_or_default();
     let outstanding =
         (beyond > Amount::ZERO).then(|| has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond));
-    let news = entry_reader.value(usage(entry.usage, at))?.flatten();
+    let pool_fields = entry_reader.value(usage(entry.usage, at))?.flatten();
     let spent = entry_reader.value(spent(entry.spent, at))?.flatten();
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let Sender { id, drops_late, is_gateway, instance } = sender.clone();
     let rest = Ask::of_nothing(id);
-    let ask = Ask { claims, has, had, outstanding, drops_late, is_gateway, instance, news, spent, ..rest };
+    let ask = Ask { claims, has, had, outstanding, drops_late, is_gateway, instance, pool_fields, spent, ..rest };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -231,10 +231,10 @@ fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, proble
 }
 
 /// The usage reported with the entry at this index.
-fn usage(usage: Option<wire::Usage>, at: usize) -> Result<Option<Box<News>>, Invalid> {
+fn usage(usage: Option<wire::Usage>, at: usize) -> Result<Option<Box<PoolFields>>, Invalid> {
     let Some(usage) = usage else { return Ok(None) };
     let usage = read_usage(&usage, |name| format!("resource[{at}].usage.{name}"))?;
-    Ok(Some(Box::new(News { key: None, usage: Some(usage) })))
+    Ok(Some(Box::new(PoolFields { key: None, usage: Some(usage) })))
 }
 
 /// What was spent of a budget, as reported with the entry at this index.
@@ -313,7 +313,7 @@ fn node_ask(
     let (has, outstanding) = entry_reader.known(has, outstanding)?;
     let had = entry_reader.value(had)?.flatten();
     let outstanding = outstanding.flatten().or(knows_terms.then_some(Amount::ZERO));
-    let news = entry_reader.value(usage(entry.usage, at))?.flatten();
+    let pool_fields = entry_reader.value(usage(entry.usage, at))?.flatten();
     let Sender { id, drops_late, is_gateway, instance } = sender.clone();
     let ask = |claims, groups| {
         let learning = entry.learning.unwrap_or_default();
@@ -324,7 +324,20 @@ fn node_ask(
             Box::new(Spent { amount, period, ..Spent::default() })
         });
         let rest = Ask { spent, ..Ask::of_nothing(id) };
-        Ask { kind, claims, groups, has, had, outstanding, learning, drops_late, is_gateway, instance, news, ..rest }
+        Ask {
+            kind,
+            claims,
+            groups,
+            has,
+            had,
+            outstanding,
+            learning,
+            drops_late,
+            is_gateway,
+            instance,
+            pool_fields,
+            ..rest
+        }
     };
     let request = match demand {
         Some((claims, groups)) => Request::Ask(ask(claims, groups)),

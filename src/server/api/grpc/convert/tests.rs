@@ -231,14 +231,14 @@ fn a_node_reports_the_usage_below_it() {
         let request = of_node(vec![entry]);
         get_server_capacity(request, &Limits::default()).map_err(|error| error.to_string())
     };
-    let news = |usage| {
+    let pool_fields = |usage| {
         let asks = asks(usage).expect("valid");
         let Request::Ask(ask) = &asks.requests[0].1 else { panic!("an ask") };
-        ask.news.as_ref().and_then(|news| news.usage)
+        ask.pool_fields.as_ref().and_then(|pool_fields| pool_fields.usage)
     };
-    assert_eq!(news(None), None, "Doorman's nodes do not report it");
+    assert_eq!(pool_fields(None), None, "Doorman's nodes do not report it");
     let usage = wire::Usage { recharging_fraction: Some(0.25), request_cost: Some(7.0), interval_ms: None };
-    let read = news(Some(usage)).expect("a report");
+    let read = pool_fields(Some(usage)).expect("a report");
     assert_eq!((read.recharging, read.request_cost.get(), read.interval), (0.25, 7.0, None));
     let parsed = asks(Some(wire::Usage { recharging_fraction: Some(1.5), ..usage })).expect("answered");
     let problems = parsed.problems.into_wire();
