@@ -133,12 +133,12 @@ pub struct Promises {
     high_water_mark: Option<Token>,
     /// The wants, if they are one slice.
     wants: Option<Claim>,
-    rare: Option<Box<Rare>>,
+    uncommon: Option<Box<UncommonPromises>>,
 }
 
 /// Promises that few resources have.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Rare {
+struct UncommonPromises {
     /// The maximum lease length before the newest changes, and the moment until which those leases may be in use.
     lease_before: (Millis, ClusterTime),
     parts: Vec<Part>,
@@ -156,7 +156,7 @@ impl Default for Promises {
             lease: Millis::default(),
             high_water_mark: None,
             wants: None,
-            rare: None,
+            uncommon: None,
         }
     }
 }
@@ -184,12 +184,12 @@ impl Promises {
 
     fn take(&mut self, changes: &Changes, stored: ClusterTime) {
         self.newest = (changes.epoch, changes.number);
-        let mut rare = self.rare.take().map(|rare| *rare).unwrap_or_default();
+        let mut uncommon = self.uncommon.take().map(|uncommon| *uncommon).unwrap_or_default();
         let lease = changes.lease.unwrap_or(UNKNOWN);
         if lease < self.lease {
-            rare.lease_before = (longest(self.lease, rare.lease_before, stored), self.until);
-        } else if rare.lease_before.1 <= stored {
-            rare.lease_before = Default::default();
+            uncommon.lease_before = (longest(self.lease, uncommon.lease_before, stored), self.until);
+        } else if uncommon.lease_before.1 <= stored {
+            uncommon.lease_before = Default::default();
         }
         self.lease = lease;
         if changes.high_water_mark.is_none_or(|high_water_mark| high_water_mark >= Token::first(changes.epoch)) {
@@ -199,25 +199,25 @@ impl Promises {
         if let Some(wants) = &changes.wants {
             let one = if let [one] = wants[..] { Some(one) } else { None };
             self.wants = one;
-            rare.wants = if one.is_some() { Claims::new() } else { wants.clone() };
+            uncommon.wants = if one.is_some() { Claims::new() } else { wants.clone() };
         }
         self.until = self.until.max(changes.horizon.unwrap_or_default());
-        rare.parts.clone_from(&changes.parts);
-        rare.period = changes.period;
-        self.rare = (rare != Rare::default()).then(|| Box::new(rare));
+        uncommon.parts.clone_from(&changes.parts);
+        uncommon.period = changes.period;
+        self.uncommon = (uncommon != UncommonPromises::default()).then(|| Box::new(uncommon));
     }
 
     fn wants(&self) -> Claims {
-        let several = self.rare.as_ref().map_or_else(Claims::new, |rare| rare.wants.clone());
+        let several = self.uncommon.as_ref().map_or_else(Claims::new, |uncommon| uncommon.wants.clone());
         self.wants.map_or(several, |one| Claims::from_slice(&[one]))
     }
 
     fn parts(&self) -> &[Part] {
-        self.rare.as_ref().map_or(&[], |rare| &rare.parts)
+        self.uncommon.as_ref().map_or(&[], |uncommon| &uncommon.parts)
     }
 
     fn period(&self) -> Option<StoredPeriod> {
-        self.rare.as_ref().and_then(|rare| rare.period)
+        self.uncommon.as_ref().and_then(|uncommon| uncommon.period)
     }
 
     /// The initial state of a new incarnation, if earlier ones have granted nothing since `since`. The last lease ends
@@ -264,7 +264,7 @@ impl Promises {
     }
 
     fn longest(&self, at: ClusterTime) -> Millis {
-        longest(self.lease, self.rare.as_ref().map(|rare| rare.lease_before).unwrap_or_default(), at)
+        longest(self.lease, self.uncommon.as_ref().map(|uncommon| uncommon.lease_before).unwrap_or_default(), at)
     }
 
     /// The whole state as one change, for a snapshot. `stored` is the cluster time in the log.
