@@ -7,7 +7,7 @@
 //!
 //! # The protocol
 //! Every lease has a [`Token`](crate::types::Token), a number that only rises. A request says which lease its
-//! holder has: the token, the amount and the expiry time ([`holder::Has`]). The server concludes from that, and from
+//! holder has: the token, the amount and the expiry time ([`holder::ShownLease`]). The server concludes from that, and from
 //! nothing else, which older leases the holder has stopped using.
 //!
 //! For each holder the server keeps all leases it may be acting on, from the newest that it has confirmed to the newest

@@ -10,7 +10,7 @@ use std::{ops::Range, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
-    lease::{holder::Has, promises::Inherited},
+    lease::{holder::ShownLease, promises::Inherited},
     policy::{
         groups::{GroupPattern, GroupSettings},
         settings::{AlgorithmKind, Settings},
@@ -232,7 +232,7 @@ impl Refreshers {
 
     fn request(&mut self, client: u32) -> (Now, Request) {
         self.elapsed_ns += REFRESH_NS / self.order.len() as u64;
-        let has = self.leases[client as usize].map(|lease| Has {
+        let has = self.leases[client as usize].map(|lease| ShownLease {
             token: Some(lease.token),
             capacity: lease.capacity,
             expiry_time: lease.expiry_time,

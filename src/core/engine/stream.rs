@@ -15,7 +15,7 @@
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    lease::holder::Has,
+    lease::holder::ShownLease,
     planted::{self, Fault},
     resource::{Answer, Ask, Lease, Renewal, Renewed},
     types::{Claims, Millis},
@@ -96,7 +96,7 @@ struct Entry<R> {
     resource: R,
     claims: Claims,
     /// The lease that a renewal names. Absent until the client has one.
-    lease: Option<Has>,
+    lease: Option<ShownLease>,
     /// The length of that lease. Zero if this stream has not given it.
     length: Millis,
 }
@@ -223,7 +223,7 @@ impl<R> Stream<R> {
             turn.answer.left_out.push(index);
             return;
         };
-        let has = Has { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time };
+        let has = ShownLease { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time };
         (entry.lease, entry.length) = (Some(has), lease.length);
         turn.answer.granted.push((index, *lease));
     }

@@ -15,7 +15,7 @@
 use crate::{
     lease::{
         LeaseBook,
-        holder::{Confirmation, Has},
+        holder::{Confirmation, ShownLease},
     },
     planted::{self, Fault},
     policy::settings::Reuse,
@@ -31,9 +31,9 @@ const LOOKALIKE_TIME: Millis = Millis(3_000);
 pub(crate) struct LeaseStatement {
     pub(crate) kind: HolderKind,
     /// The newest lease that the holder knows.
-    pub(crate) has: Option<Has>,
+    pub(crate) has: Option<ShownLease>,
     /// The lease that it had, if that has ended.
-    pub(crate) had: Option<Has>,
+    pub(crate) had: Option<ShownLease>,
     pub(crate) outstanding: Option<Amount>,
     /// The sender is a child node in learning mode.
     pub(crate) learning: bool,
@@ -132,7 +132,7 @@ impl LeaseBook {
     /// Whether a request may claim this lease of an earlier master (rules E3 to E6). A client that takes answers after
     /// the end of the lease that its request named may do so only while that lease is live by the clock of this master
     /// (rule E10).
-    fn may_claim(&self, stated: &LeaseStatement, has: &Has, now: Now) -> bool {
+    fn may_claim(&self, stated: &LeaseStatement, has: &ShownLease, now: Now) -> bool {
         let is_live = has.expiry_time >= now.unix;
         stated.drops_late || stated.kind == HolderKind::Client && self.has_inherited() && is_live
     }
@@ -192,7 +192,7 @@ impl LeaseBook {
     fn apply_plain(
         &mut self,
         slot: u32,
-        has: &Has,
+        has: &ShownLease,
         stated: &LeaseStatement,
         conditions: &LeaseConditions,
         now: Now,
@@ -220,7 +220,7 @@ impl LeaseBook {
 
     /// Whether the holder should wait: a lease granted now could be mistaken for one of an earlier master, a lease
     /// granted [`LOOKALIKE_TIME`] later could not, and the holder's lease lasts long enough.
-    fn is_early(&self, has: &Has, conditions: &LeaseConditions, now: Now) -> bool {
+    fn is_early(&self, has: &ShownLease, conditions: &LeaseConditions, now: Now) -> bool {
         let length = conditions.length;
         let can_wait = has.expiry_time.saturating_sub(now.unix) > (length.0 / 2000) as i64;
         let outlasts = |at: Millis| self.outlasts_inherited(now.unix + (at.0 / 1000) as i64, now);
@@ -229,7 +229,7 @@ impl LeaseBook {
 
     /// Whether the request shows the newest lease of this record, and this lease ends later than any lease of an
     /// earlier master.
-    fn shows_newest(&self, slot: u32, has: &Has, stated: &LeaseStatement, now: Now) -> bool {
+    fn shows_newest(&self, slot: u32, has: &ShownLease, stated: &LeaseStatement, now: Now) -> bool {
         let is_newest = has.token.is_none() && self.ledger.holder(slot).leases.shows_newest(has);
         let is_ours = self.outlasts_inherited(has.expiry_time, now) || planted::is(Fault::TakesLookalikes);
         stated.kind == HolderKind::Client && is_newest && is_ours

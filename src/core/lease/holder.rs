@@ -34,7 +34,7 @@ pub(crate) struct Grant {
 
 /// The lease that a request says its holder has.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Has {
+pub struct ShownLease {
     /// Absent if the holder drops unknown fields, as the clients of Doorman do.
     pub token: Option<Token>,
     pub capacity: Amount,
@@ -229,7 +229,7 @@ impl Leases {
     /// claimed amount comes free with the older leases. If it answers an earlier claim, it is uncertain whose the
     /// claimed amount is, and it goes back. `learning`: the holder is a child node in learning mode, which confirms
     /// nothing (rule 8).
-    pub(crate) fn confirm(&mut self, has: &Has, learning: bool, issued: impl Fn(Token) -> bool) -> Confirmation {
+    pub(crate) fn confirm(&mut self, has: &ShownLease, learning: bool, issued: impl Fn(Token) -> bool) -> Confirmation {
         let ignored = learning && planted::is(Fault::LearningKeepsClaims);
         let Some(token) = self.identify(has).filter(|token| issued(*token) && !ignored) else {
             return Confirmation::Nothing;
@@ -304,14 +304,14 @@ impl Leases {
     }
 
     /// Whether `has` is the newest lease or looks like it. If so, another answer would tell the holder nothing new.
-    pub(crate) fn echoes_newest(&self, has: &Has) -> bool {
+    pub(crate) fn echoes_newest(&self, has: &ShownLease) -> bool {
         self.grants
             .last()
             .is_some_and(|newest| has.token.map_or_else(|| self.looks_like(newest, has), |token| token == newest.token))
     }
 
     /// Whether `has` can only be the newest lease of this master. It may lack a token.
-    pub(crate) fn shows_newest(&self, has: &Has) -> bool {
+    pub(crate) fn shows_newest(&self, has: &ShownLease) -> bool {
         self.newest().is_some() && self.identify(has) == self.newest()
     }
 
@@ -326,14 +326,14 @@ impl Leases {
 
     /// The lease that `has` shows. Without a token only the newest can be recognized, by its exact expiry time and
     /// capacity, and only if no older lease can have looked the same.
-    fn identify(&self, has: &Has) -> Option<Token> {
+    fn identify(&self, has: &ShownLease) -> Option<Token> {
         has.token.or_else(|| {
             let newest = self.grants.last().filter(|_| self.expiry_before < self.expiry_time)?;
             self.looks_like(newest, has).then_some(newest.token)
         })
     }
 
-    fn looks_like(&self, newest: &Grant, has: &Has) -> bool {
+    fn looks_like(&self, newest: &Grant, has: &ShownLease) -> bool {
         (self.expiry_time, newest.capacity) == (has.expiry_time, has.capacity)
     }
 

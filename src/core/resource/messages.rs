@@ -7,7 +7,7 @@ use crate::{
         division::Terms,
         groups::{GroupDemand, GroupSupply},
     },
-    lease::{confirm::LeaseStatement, holder::Has, ledger::HolderMode},
+    lease::{confirm::LeaseStatement, holder::ShownLease, ledger::HolderMode},
     planted::{self, Fault},
     policy::{
         access::{AccessRequest, Action},
@@ -28,9 +28,9 @@ pub struct Ask {
     /// A child node: the same wants by group. Empty if it does not know groups.
     pub groups: Vec<GroupDemand>,
     /// The newest lease that it knows.
-    pub has: Option<Has>,
+    pub has: Option<ShownLease>,
     /// If it has none: the newest lease that it had, which has ended and was not given back.
-    pub had: Option<Has>,
+    pub had: Option<ShownLease>,
     /// The amount that it, or the holders below it, may still be using. A child node that does not report this amount
     /// does not understand terms either.
     pub outstanding: Option<Amount>,

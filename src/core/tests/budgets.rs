@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    lease::{holder::Has, proposer::Proposal},
+    lease::{holder::ShownLease, proposer::Proposal},
     policy::{
         period::PeriodLength,
         settings::{AlgorithmKind, Settings},
@@ -53,7 +53,7 @@ pub(super) struct Spender {
     pub(super) spent: f64,
     /// The end of its lease.
     pub(super) until: Millis,
-    pub(super) has: Option<Has>,
+    pub(super) has: Option<ShownLease>,
     pub(super) wants: f64,
     pub(super) need: f64,
     /// What it has spent in advance, with the incarnation and the period.
@@ -90,7 +90,7 @@ impl Spender {
 
     pub(super) fn ask(&self) -> Ask {
         let used = Amount::clamped(self.allowance.max(self.spent));
-        let has = self.has.map(|has| Has { capacity: used, ..has });
+        let has = self.has.map(|has| ShownLease { capacity: used, ..has });
         Ask { spent: Some(Box::new(self.report())), ..ask(&self.id, self.wants, has) }
     }
 
@@ -115,7 +115,8 @@ impl Spender {
         }
         self.allowance = lease.capacity.get();
         self.until = sent.plus(lease.length);
-        self.has = Some(Has { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time });
+        self.has =
+            Some(ShownLease { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time });
     }
 
     /// Spends up to `amount` at once. Returns what it has spent.

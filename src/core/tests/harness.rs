@@ -6,7 +6,7 @@ mod event;
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    lease::holder::Has,
+    lease::holder::ShownLease,
     policy::settings::{AlgorithmKind, Priority, Settings},
     resource::{
         Answer, Ask, Lease, PackedContext, PackedResource, Release, Renewal, Renewed, Request, Resource,
@@ -45,7 +45,7 @@ pub(crate) fn options(settings: Settings) -> ResourceOptions {
 }
 
 /// A request with one claim and no history.
-pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
+pub(crate) fn ask(id: &str, wants: f64, has: Option<ShownLease>) -> Ask {
     Ask {
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
         has,
@@ -53,8 +53,8 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
     }
 }
 
-pub(crate) fn has(lease: &Lease) -> Has {
-    Has { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time }
+pub(crate) fn has(lease: &Lease) -> ShownLease {
+    ShownLease { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time }
 }
 
 /// Runs a round of one request.

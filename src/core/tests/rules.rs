@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use super::harness::{ask, has, now_at, one, options};
 use crate::{
     allocation::division::Terms,
-    lease::holder::Has,
+    lease::holder::ShownLease,
     policy::settings::{AlgorithmKind, Priority, Reuse, SafeCapacity, Settings},
     resource::{
         Answer, Ask, Counters, HolderReport, Lease, Release, Request, Resource, ResourceOptions, RoundScratch,

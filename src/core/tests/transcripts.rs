@@ -64,7 +64,7 @@ use self::words::{amount, claim, duration, number, time, told};
 use super::harness::{ask, has, now_at, options};
 use crate::{
     lease::{
-        holder::Has,
+        holder::ShownLease,
         promises::{Inherited, Promises},
     },
     policy::{
@@ -109,7 +109,7 @@ struct Transcript {
 struct Known {
     ask: Ask,
     /// The newest lease that reached it, and the end of that lease at the holder.
-    lease: Option<(Has, Millis)>,
+    lease: Option<(ShownLease, Millis)>,
 }
 
 impl Transcript {
@@ -154,7 +154,7 @@ impl Transcript {
         let capacity = amount(args.next_pos().ok_or("how much?")?)?;
         let end = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
         args.reject_next()?;
-        let has = Has { token: Token::new(1), capacity, expiry_time: now_at(end).unix };
+        let has = ShownLease { token: Token::new(1), capacity, expiry_time: now_at(end).unix };
         self.holders.push(Known { ask: ask(id, 0.0, None), lease: Some((has, end)) });
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{
-    lease::{holder::Has, promises::Changes},
+    lease::{holder::ShownLease, promises::Changes},
     policy::template::Repository,
     resource::{Answer, Ask, Request},
     types::{Amount, Claim, Claims, ClusterTime, Epoch, Glob, HolderKind, Millis},
@@ -310,7 +310,7 @@ fn again(client: &str, wants: f64, before: &Answer) -> Request {
     match (ask(client, wants), before) {
         (Request::Ask(ask), Answer::Granted(lease)) => {
             let (token, capacity, expiry_time) = (Some(lease.token), lease.capacity, lease.expiry_time);
-            Request::Ask(Ask { has: Some(Has { token, capacity, expiry_time }), ..ask })
+            Request::Ask(Ask { has: Some(ShownLease { token, capacity, expiry_time }), ..ask })
         }
         (_, before) => panic!("no lease: {before:?}"),
     }

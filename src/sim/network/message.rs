@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseway_client::session::{self, GrantedLease, Wire};
 use leaseway_core::{
     engine::stream,
-    lease::holder::Has,
+    lease::holder::ShownLease,
     resource::{Lease, Request, Supplied},
     types::{Amount, HolderKind, Millis, Token},
 };
@@ -123,8 +123,8 @@ impl Participant {
 }
 
 /// Converts a lease to the form in which requests name it.
-pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
-    lease.map(|lease| Has {
+pub(crate) fn has(lease: Option<session::Lease>) -> Option<ShownLease> {
+    lease.map(|lease| ShownLease {
         token: lease.token.and_then(Token::new),
         capacity: Amount::clamped(lease.wire.capacity),
         expiry_time: lease.wire.expiry_time,

@@ -437,9 +437,10 @@ impl Simulation<'_> {
 }
 
 /// The lease that gave the allowance of a budget, as the client's transport writes it.
-fn allowance(spent: &BudgetUse, lease: Option<session::Lease>) -> Option<core::lease::holder::Has> {
+fn allowance(spent: &BudgetUse, lease: Option<session::Lease>) -> Option<core::lease::holder::ShownLease> {
     let lease = lease.filter(|lease| lease.token.is_some() && lease.token == spent.token);
-    has(lease).map(|has| core::lease::holder::Has { capacity: has.capacity.max(Amount::clamped(spent.spent)), ..has })
+    has(lease)
+        .map(|has| core::lease::holder::ShownLease { capacity: has.capacity.max(Amount::clamped(spent.spent)), ..has })
 }
 
 fn report(spent: &BudgetUse) -> Box<Spent> {
@@ -465,12 +466,12 @@ impl Client {
         // A request only has the outstanding amount if it exceeds the capacity of the lease that it names.
         let named = now.map_or(Amount::ZERO, |has| has.capacity);
         let in_use = Amount::clamped(ask.demand.outstanding);
-        let token = |has: &core::lease::holder::Has| has.token.filter(|_| self.kind != ClientKind::Doorman);
+        let token = |has: &core::lease::holder::ShownLease| has.token.filter(|_| self.kind != ClientKind::Doorman);
         core::resource::Ask {
             kind: kind(self.kind),
             id: Arc::clone(&self.name),
             claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
-            has: now.map(|has| core::lease::holder::Has { token: token(&has), ..has }),
+            has: now.map(|has| core::lease::holder::ShownLease { token: token(&has), ..has }),
             had: has(ask.had).filter(|_| self.kind.is_ours() && spent.is_none()),
             outstanding: match self.kind {
                 ClientKind::Liar => Some(Amount::MAX),

@@ -97,7 +97,11 @@ impl Simulation<'_> {
                 kind,
                 id,
                 claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(f64::from(asks) * 1e6), i64::MAX)]),
-                has: Some(core::lease::holder::Has { token: None, capacity: Amount::ZERO, expiry_time: i64::MAX }),
+                has: Some(core::lease::holder::ShownLease {
+                    token: None,
+                    capacity: Amount::ZERO,
+                    expiry_time: i64::MAX,
+                }),
                 had: None,
                 outstanding: Some(Amount::ZERO),
                 learning: false,

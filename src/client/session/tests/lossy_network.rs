@@ -170,8 +170,8 @@ impl Simulation {
     }
 }
 
-fn named(lease: Lease) -> core::lease::holder::Has {
-    core::lease::holder::Has {
+fn named(lease: Lease) -> core::lease::holder::ShownLease {
+    core::lease::holder::ShownLease {
         token: lease.token.and_then(Token::new),
         capacity: Amount::clamped(lease.wire.capacity),
         expiry_time: lease.wire.expiry_time,

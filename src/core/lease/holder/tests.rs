@@ -10,8 +10,8 @@ fn grant(token: u64, capacity: f64, end: u64) -> Grant {
     Grant { token: named(token), capacity: Amount::clamped(capacity), end: Millis(end) }
 }
 
-fn has(token: u64, capacity: f64) -> Has {
-    Has { token: Some(named(token)), capacity: Amount::clamped(capacity), expiry_time: 0 }
+fn has(token: u64, capacity: f64) -> ShownLease {
+    ShownLease { token: Some(named(token)), capacity: Amount::clamped(capacity), expiry_time: 0 }
 }
 
 fn leases(grants: &[(u64, f64, u64)]) -> Leases {
@@ -85,10 +85,10 @@ fn a_token_of_another_epoch_or_from_the_future_confirms_nothing() {
 #[test]
 fn without_a_token_only_the_newest_lease_is_recognised() {
     let mut leases = leases(&[(1, 50.0, 100), (2, 20.0, 110)]);
-    let mut plain = Has { token: None, capacity: Amount::clamped(20.0), expiry_time: 111 };
+    let mut plain = ShownLease { token: None, capacity: Amount::clamped(20.0), expiry_time: 111 };
     assert_eq!(leases.confirm(&plain, false, |_| true), Confirmation::Nothing);
     plain.expiry_time = 110;
-    let other = Has { capacity: Amount::clamped(50.0), ..plain };
+    let other = ShownLease { capacity: Amount::clamped(50.0), ..plain };
     assert_eq!(
         leases.confirm(&other, false, |_| true),
         Confirmation::Nothing,
@@ -101,12 +101,12 @@ fn without_a_token_only_the_newest_lease_is_recognised() {
 #[test]
 fn without_a_token_an_ambiguous_lease_is_not_recognised() {
     let mut same_second = leases(&[(1, 0.0, 100), (2, 50.0, 100), (3, 0.0, 100)]);
-    let plain = Has { token: None, capacity: Amount::ZERO, expiry_time: 100 };
+    let plain = ShownLease { token: None, capacity: Amount::ZERO, expiry_time: 100 };
     assert_eq!(same_second.confirm(&plain, false, |_| true), Confirmation::Nothing, "the first may be meant");
     assert_eq!(held(&same_second, 0), 50.0);
     assert!(same_second.echoes_newest(&plain));
     same_second.grant(grant(4, 0.0, 101), 101, Reuse::Confirmed);
-    let later = Has { expiry_time: 101, ..plain };
+    let later = ShownLease { expiry_time: 101, ..plain };
     assert_eq!(same_second.confirm(&later, false, |_| true), Confirmation::Known);
     assert_eq!(held(&same_second, 0), 0.0);
 }

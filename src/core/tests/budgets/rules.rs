@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Spender, settings};
 use crate::{
-    lease::{holder::Has, promises::Inherited},
+    lease::{holder::ShownLease, promises::Inherited},
     policy::{
         overrides::{Load, Override, OverrideTarget, OverrideValue, ResourceOverrides},
         period::{PeriodLength, Span},
@@ -284,7 +284,7 @@ fn claims_from_before_the_first_supply_go_back() {
     let start = desk.at().unix - 10;
     let expiry_time = desk.at().unix + 5;
     let claim = |desk: &mut Desk, token: u64, incarnation: u64, amount: f64| {
-        let has = Has { token: Token::new(token), capacity: Amount::clamped(amount), expiry_time };
+        let has = ShownLease { token: Token::new(token), capacity: Amount::clamped(amount), expiry_time };
         let mut spender = Spender { period: start, has: Some(has), ..spender("a", incarnation, 9.0) };
         (spender.allowance, spender.spent) = (amount, amount);
         let answer = one(&mut desk.resource, now_at(desk.now), Request::Ask(spender.ask()));
@@ -310,7 +310,7 @@ fn a_child_node_without_promises_refuses_budgets() {
     assert_eq!((answer, desk.held()), (Answer::NeedsStorage, 0.0));
 }
 
-fn node_ask(desk: &Desk, instance: Option<NodeInstance>, has: Option<Has>, outstanding: f64) -> Ask {
+fn node_ask(desk: &Desk, instance: Option<NodeInstance>, has: Option<ShownLease>, outstanding: f64) -> Ask {
     let period = desk.resource.budget_report(desk.now).map_or(0, |report| report.period.start);
     let spender = Spender { spent: outstanding, period, ..spender("node", 0, 9.0) };
     let outstanding = Some(Amount::clamped(outstanding));
@@ -332,7 +332,7 @@ fn what_a_node_spent_counts_until_the_period_ends() {
         let request = node_ask(desk, instance, has, outstanding);
         let answer = one(&mut desk.resource, now_at(desk.now), Request::Ask(request));
         let lease = answer.lease().expect("a lease");
-        Has { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time }
+        ShownLease { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time }
     };
     let first = ask_as(&mut desk, None, 0.0);
     assert_eq!((first.capacity.get(), desk.held()), (9.0, 9.0));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{EPOCH, ask, has};
 use crate::{
-    lease::holder::Has,
+    lease::holder::ShownLease,
     pool::{PoolFields, Usage},
     resource::{Ask, Lease},
     types::{Amount, Claims, HolderKind, Millis},
@@ -81,7 +81,7 @@ impl Actor {
         let lease = self.lease.filter(|(_, end)| now < *end).map(|(lease, _)| lease);
         let live = match self.echo {
             Echo::Token | Echo::Unknowing => lease.map(|lease| has(&lease)),
-            Echo::Plain => lease.map(|lease| Has { token: None, ..has(&lease) }),
+            Echo::Plain => lease.map(|lease| ShownLease { token: None, ..has(&lease) }),
             Echo::Never => None,
         };
         let had = self.lease.filter(|_| live.is_none() && self.echo == Echo::Token).map(|(lease, _)| has(&lease));

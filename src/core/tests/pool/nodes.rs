@@ -35,8 +35,11 @@ fn overbooked(nodes: &[(&str, u32)]) -> PoolServer {
     let mut total = 0.0;
     for (id, places) in nodes {
         let has = Amount::clamped(f64::from(*places));
-        let has =
-            Some(crate::lease::holder::Has { token: None, capacity: has, expiry_time: now_at(server.now).unix + 60 });
+        let has = Some(crate::lease::holder::ShownLease {
+            token: None,
+            capacity: has,
+            expiry_time: now_at(server.now).unix + 60,
+        });
         let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
         let claims = Claims::from_slice(&[slice(*places, f64::from(*places), 0)]);
         let pool_fields = Some(Box::new(PoolFields { key: None, usage: Some(usage) }));

@@ -10,7 +10,7 @@ fn crowded(base: f64, clients: usize, fraction: f64, parameters: &[(&str, &str)]
     let mut server = PoolServer::with_options(ResourceOptions { learning_until, ..options(settings) });
     for n in 0..clients {
         let id = format!("c{n:03}");
-        let has = Some(crate::lease::holder::Has {
+        let has = Some(crate::lease::holder::ShownLease {
             token: None,
             capacity: Amount::clamped(1.0),
             expiry_time: now_at(server.now).unix + 60,
@@ -217,7 +217,8 @@ fn three_use_half(parameters: &[(&str, &str)]) -> PoolServer {
     server.resource.remember_assignments(all.map(|id| (HolderKind::Client, id.into(), sixty)));
     for id in all {
         let capacity = Amount::clamped(60.0);
-        let has = Some(crate::lease::holder::Has { token: None, capacity, expiry_time: now_at(server.now).unix + 60 });
+        let has =
+            Some(crate::lease::holder::ShownLease { token: None, capacity, expiry_time: now_at(server.now).unix + 60 });
         let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
         server.send(Ask {
             has,

@@ -163,7 +163,11 @@ fn no_more_holders_are_hinted_than_free_capacity_serves() {
 #[test]
 fn learning_mode_suppresses_hints() {
     let mut server = Server::with_options(ResourceOptions { learning_until: Millis(5_000), ..options(fair(100.0)) });
-    server.deliver(ask("a", 100.0, Some(Has { token: None, capacity: Amount::clamped(100.0), expiry_time: i64::MAX })));
+    server.deliver(ask(
+        "a",
+        100.0,
+        Some(ShownLease { token: None, capacity: Amount::clamped(100.0), expiry_time: i64::MAX }),
+    ));
     server.asks("b", 100.0);
     server.listens("a");
     server.listens("b");

@@ -272,7 +272,7 @@ fn renewal_of_an_unknown_holder_needs_a_live_lease() {
     let mut server = Server::with_options(learning);
     let has = |left: i64| {
         let expiry_time = now_at(Millis(0)).unix + left;
-        Some(Has { token: Token::new(17), capacity: Amount::clamped(40.0), expiry_time })
+        Some(ShownLease { token: Token::new(17), capacity: Amount::clamped(40.0), expiry_time })
     };
     assert_eq!(renew(&mut server, ask("a", 0.0, None)), Answer::Unknown);
     assert_eq!(renew(&mut server, ask("a", 40.0, has(-1))), Answer::Unknown);

@@ -11,7 +11,7 @@ use std::{
 
 use leaseway_core::{
     allocation::division::Terms,
-    lease::holder::Has,
+    lease::holder::ShownLease,
     policy::settings::Settings,
     pool::{PoolFields, PoolStanding, PoolState, Usage},
     resource::{Answer, Ask, BudgetLease, Lease, NodeInstance, Release, Request, Spent},
@@ -188,9 +188,9 @@ impl EntryReader<'_> {
     #[inline]
     fn known<T>(
         &mut self,
-        has: Result<Option<Has>, Invalid>,
+        has: Result<Option<ShownLease>, Invalid>,
         in_use: Result<T, Invalid>,
-    ) -> Result<(Option<Has>, Option<T>), Invalid> {
+    ) -> Result<(Option<ShownLease>, Option<T>), Invalid> {
         let (has, in_use) = (self.value(has)?, self.value(in_use)?);
         Ok((has.flatten().filter(|_| in_use.is_some()), in_use))
     }
@@ -265,13 +265,13 @@ fn read_usage(usage: &wire::Usage, field: impl Fn(&str) -> String) -> Result<Usa
     Ok(Usage { recharging, request_cost, interval: interval.transpose()? })
 }
 
-fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<Has>, Invalid> {
+fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<ShownLease>, Invalid> {
     let Some(lease) = lease else { return Ok(None) };
     let expiry_time = required(lease.expiry_time, || format!("{}.expiry_time", field()))?;
     required(lease.refresh_interval, || format!("{}.refresh_interval", field()))?;
     let capacity = required(lease.capacity, || format!("{}.capacity", field()))?;
     let capacity = amount(capacity, || format!("{}.capacity", field()))?;
-    Ok(Some(Has { token: lease.token.and_then(Token::new), capacity, expiry_time }))
+    Ok(Some(ShownLease { token: lease.token.and_then(Token::new), capacity, expiry_time }))
 }
 
 pub(crate) fn get_server_capacity(request: wire::GetServerCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{
-    lease::holder::Has,
+    lease::holder::ShownLease,
     policy::{settings::AlgorithmKind, template::Repository},
     resource::{Answer, Ask, Request},
     types::{Amount, Claim, Claims, HolderKind, Token},
@@ -87,7 +87,7 @@ fn below<F: Future<Output = ()>>(says: Says, test: impl FnOnce(NodeHandle, Fake)
 }
 
 async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>) -> Result<Answer, RequestError> {
-    let has = has.and_then(Answer::lease).map(|lease| Has {
+    let has = has.and_then(Answer::lease).map(|lease| ShownLease {
         token: Some(lease.token),
         capacity: lease.capacity,
         expiry_time: lease.expiry_time,
@@ -99,14 +99,14 @@ async fn asks_with(
     node: &NodeHandle,
     client: &str,
     claim: (f64, i64),
-    has: Option<Has>,
+    has: Option<ShownLease>,
 ) -> Result<Answer, RequestError> {
     let resource = "r".into();
     let answer = node.submit(&resource, request(client, claim, has));
     tokio::time::timeout(PATIENCE, answer).await.expect("an answer, even without one of the parent")
 }
 
-fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
+fn request(client: &str, claim: (f64, i64), has: Option<ShownLease>) -> Request {
     Request::Ask(Ask {
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(claim.0), claim.1)]),
         has,
@@ -303,7 +303,7 @@ fn a_node_without_stored_state_learns_for_the_learning_duration_of_the_parent() 
 fn an_unknown_lease_starts_learning_for_a_lease_length_of_the_parent() {
     below(Says::sharing(70.0), |node, _fake| async move {
         let expiry_time = node.clock.now().unix + 500;
-        let stranger = Has { token: Token::new(12345), capacity: Amount::clamped(30.0), expiry_time };
+        let stranger = ShownLease { token: Token::new(12345), capacity: Amount::clamped(30.0), expiry_time };
         assert_eq!(granted(&asks_with(&node, "a", (100.0, 0), Some(stranger)).await), 30.0, "it keeps what it has");
         assert_eq!(granted(&asks(&node, "b", 100.0, None).await), 0.0);
         let learning = node.resource_status("r", 0, 0).await.expect("alive").report.learning;

@@ -28,8 +28,12 @@ fn heir(total: f64) -> Server {
 }
 
 /// A lease of an earlier master, with this token.
-fn former(number: u64, capacity: f64) -> Has {
-    Has { token: Token::new(number), capacity: Amount::clamped(capacity), expiry_time: now_at(Millis(80_000)).unix }
+fn former(number: u64, capacity: f64) -> ShownLease {
+    ShownLease {
+        token: Token::new(number),
+        capacity: Amount::clamped(capacity),
+        expiry_time: now_at(Millis(80_000)).unix,
+    }
 }
 
 fn names(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
@@ -225,7 +229,7 @@ fn release_of_a_former_lease_frees_nothing() {
 
 /// A request of a client that speaks only the original protocol.
 fn without_token(ask: Ask) -> Ask {
-    let has = ask.has.map(|has| Has { token: None, ..has });
+    let has = ask.has.map(|has| ShownLease { token: None, ..has });
     plain(Ask { has, ..ask })
 }
 
@@ -273,7 +277,7 @@ fn without_a_token_an_answer_waits_for_an_unambiguous_lease() {
     assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 40.0))), 10.0);
     let mut server = heir(100.0);
     server.pass(28_000);
-    let ends_soon = Has { expiry_time: now_at(Millis(50_000)).unix, ..former(17, 40.0) };
+    let ends_soon = ShownLease { expiry_time: now_at(Millis(50_000)).unix, ..former(17, 40.0) };
     assert_eq!(server.deliver(without_token(ask("a", 10.0, Some(ends_soon)))), 10.0, "its lease would expire first");
 }
 

@@ -8,9 +8,9 @@ fn learner(settings: Settings) -> Server {
 }
 
 /// A lease of the previous master.
-fn inherited(capacity: f64, left: i64) -> Has {
+fn inherited(capacity: f64, left: i64) -> ShownLease {
     let expiry_time = now_at(Millis(0)).unix + left;
-    Has { token: Token::new(17), capacity: Amount::clamped(capacity), expiry_time }
+    ShownLease { token: Token::new(17), capacity: Amount::clamped(capacity), expiry_time }
 }
 
 #[test]
@@ -204,8 +204,8 @@ fn silent_node_below_a_learning_child_keeps_its_lease() {
 }
 
 /// A lease of the previous master, with this token.
-fn former(number: u64, capacity: f64) -> Has {
-    Has { token: Token::new(number), ..inherited(capacity, 50) }
+fn former(number: u64, capacity: f64) -> ShownLease {
+    ShownLease { token: Token::new(number), ..inherited(capacity, 50) }
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn node_without_supply_decides_nothing() {
     });
     assert_eq!(server.resource.settings().capacity, Amount::ZERO, "the template's capacity is not lent yet");
     let token = Token::new(3);
-    let had = Has { token, capacity: Amount::clamped(40.0), expiry_time: now_at(Millis(50_000)).unix };
+    let had = ShownLease { token, capacity: Amount::clamped(40.0), expiry_time: now_at(Millis(50_000)).unix };
     for _ in 0..3 {
         assert_eq!(server.send(ask("a", 100.0, Some(had))), Answer::NotYet);
         assert_eq!(server.send(ask("b", 60.0, None)), Answer::NotYet);
