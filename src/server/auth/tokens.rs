@@ -98,10 +98,10 @@ pub struct NewToken {
 }
 
 impl NewToken {
-    pub fn make(identity: &str) -> Result<NewToken, CannotMake> {
+    pub fn make(identity: &str) -> Result<NewToken, TokenError> {
         let identity = Identity::named(identity)?;
         let mut chance = [0; BYTES];
-        getrandom::fill(&mut chance).map_err(|error| CannotMake::Chance(error.to_string()))?;
+        getrandom::fill(&mut chance).map_err(|error| TokenError::Chance(error.to_string()))?;
         Ok(NewToken { identity, token: format!("{PREFIX}{}", hex(&chance)) })
     }
 
@@ -120,7 +120,7 @@ impl fmt::Display for NewToken {
 
 /// Why no token could be made.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CannotMake {
+pub enum TokenError {
     /// Invalid identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
