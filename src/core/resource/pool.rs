@@ -50,8 +50,8 @@ impl Resource {
     }
 
     /// Restores stored assignments. Call it before the first round.
-    pub fn remember_assignments(&mut self, facts: impl IntoIterator<Item = (HolderKind, Arc<str>, Assigned)>) {
-        for (kind, id, assigned) in facts {
+    pub fn remember_assignments(&mut self, stored: impl IntoIterator<Item = (HolderKind, Arc<str>, Assigned)>) {
+        for (kind, id, assigned) in stored {
             let slot = self.book.ledger().find(kind, &id);
             if let Some(pool) = &mut self.pool {
                 pool.put_assignment(kind, &id, slot, Some(assigned));
