@@ -39,7 +39,7 @@ mod window;
 
 pub use self::{
     bucket::{Bucket, Burst, Standing},
-    budget::{BudgetBook, SpentIn},
+    budget::{BudgetBook, SpendingPeriod},
     joint::{Binding, Claim},
     meter::{Meter, Nanos, Promise, Shortage},
     refusal::{Closed, DebtExceeded, TryError},

@@ -11,7 +11,7 @@ use crate::{
         resource::Resource,
         spender::{SpendError, Spender},
     },
-    limiter::SpentIn,
+    limiter::SpendingPeriod,
 };
 
 /// A handle of a budget, a resource of kind BUDGET. All handles of a resource of one client share one book.
@@ -46,7 +46,7 @@ pub struct BudgetReservation {
     // Keeps the resource open, so that what is settled is reported.
     budget: Budget,
     amount: Amount,
-    spent_in: SpentIn,
+    spent_in: SpendingPeriod,
 }
 
 impl BudgetReservation {

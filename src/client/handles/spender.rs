@@ -12,7 +12,7 @@ use leaseway_core::{
 use tokio::sync::Notify;
 
 use crate::{
-    limiter::{BudgetBook, Closed, SpentIn},
+    limiter::{BudgetBook, Closed, SpendingPeriod},
     session::{BudgetUse, Lease},
 };
 
@@ -93,13 +93,13 @@ impl Spender {
     }
 
     /// Spends an amount if the allowance covers it and no caller waits. `waits`: the caller waits if it is refused.
-    pub(crate) fn try_spend(&self, now: Millis, amount: Amount, waits: bool) -> Result<SpentIn, SpendError> {
+    pub(crate) fn try_spend(&self, now: Millis, amount: Amount, waits: bool) -> Result<SpendingPeriod, SpendError> {
         let Ok(_turn) = self.turn.try_lock() else { return Err(SpendError::Behind) };
         self.take_from_book(now, amount, waits)
     }
 
     /// Waits until the allowance covers an amount, and spends it.
-    pub(crate) async fn spend(&self, amount: Amount, now: impl Fn() -> Millis) -> Result<SpentIn, SpendError> {
+    pub(crate) async fn spend(&self, amount: Amount, now: impl Fn() -> Millis) -> Result<SpendingPeriod, SpendError> {
         let mut waiting = None;
         let _turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -129,13 +129,13 @@ impl Spender {
     }
 
     /// Of an amount that was spent in advance, `used` was used.
-    pub(crate) fn settle(&self, now: Millis, reserved: Amount, used: Amount, spent_in: SpentIn) {
+    pub(crate) fn settle(&self, now: Millis, reserved: Amount, used: Amount, spent_in: SpendingPeriod) {
         self.update(now, |book| book.settle(now, reserved, used, spent_in));
         self.changed.notify_waiters();
     }
 
     /// Takes back an amount, and keeps it in the demand, because its caller will try again.
-    pub(crate) fn give_back_and_want(&self, now: Millis, amount: Amount, spent_in: SpentIn) {
+    pub(crate) fn give_back_and_want(&self, now: Millis, amount: Amount, spent_in: SpendingPeriod) {
         self.update(now, |book| {
             book.settle(now, amount, Amount::ZERO, spent_in);
             book.refuse(now, amount);
@@ -153,7 +153,7 @@ impl Spender {
         }
     }
 
-    pub(crate) fn spends_in(&self) -> SpentIn {
+    pub(crate) fn spends_in(&self) -> SpendingPeriod {
         self.lock().book.spends_in()
     }
 
@@ -173,7 +173,7 @@ impl Spender {
         self.lock().book.period()
     }
 
-    fn take_from_book(&self, now: Millis, amount: Amount, waits: bool) -> Result<SpentIn, SpendError> {
+    fn take_from_book(&self, now: Millis, amount: Amount, waits: bool) -> Result<SpendingPeriod, SpendError> {
         let mut state = self.lock();
         if state.closed {
             return Err(Closed.into());

@@ -46,7 +46,7 @@ pub struct BudgetBook {
 
 /// When an amount was spent. It can be taken back only until another period or incarnation begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpentIn {
+pub struct SpendingPeriod {
     era: u64,
     /// The period; absent before the first lease.
     pub period: Option<Span>,
@@ -133,13 +133,13 @@ impl BudgetBook {
     }
 
     /// Where amounts are spent now.
-    pub fn spends_in(&self) -> SpentIn {
-        SpentIn { era: self.era, period: self.period }
+    pub fn spends_in(&self) -> SpendingPeriod {
+        SpendingPeriod { era: self.era, period: self.period }
     }
 
     /// Of an amount that was spent in advance, `used` was used. Takes back the rest, unless the period or the incarnation
     /// is another by now; what exceeds it is charged.
-    pub fn settle(&mut self, now: Millis, reserved: Amount, used: Amount, spent_in: SpentIn) {
+    pub fn settle(&mut self, now: Millis, reserved: Amount, used: Amount, spent_in: SpendingPeriod) {
         let excess = Sum::from(used) - Sum::from(reserved);
         if excess >= Sum::ZERO {
             self.owed += excess;
