@@ -77,7 +77,7 @@ pub use self::{
         gauge::{Gauge, Permit},
         layer,
         lease_trace::{LeaseChange, LeaseTrace},
-        limits::{Cost, Limits, Number, Permits, Refusal, Reservations, Uncharged},
+        limits::{Cost, Limits, Permits, Quantity, Refusal, Reservations, Uncharged},
         rate::{Rate, Reservation},
         resource::Resource,
         resource_builder::ResourceBuilder,

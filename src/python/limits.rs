@@ -221,7 +221,7 @@ impl Deliver for UndeliveredPermit {
 
 /// Permits of a rate or a gauge, or an amount of a budget.
 #[derive(Clone, Copy, IntoPyObject)]
-enum Number {
+enum Quantity {
     Permits(u32),
     Amount(f64),
 }
@@ -232,7 +232,7 @@ enum Number {
 pub(crate) struct ReservedPermits {
     /// The number of permits, or the amount, taken of each limit.
     #[pyo3(get)]
-    reserved: Vec<Number>,
+    reserved: Vec<Quantity>,
     kinds: Vec<LimitKind>,
     taken: Unsettled<Reservations>,
 }
@@ -240,8 +240,8 @@ pub(crate) struct ReservedPermits {
 impl ReservedPermits {
     fn new(taken: Reservations, kinds: Vec<LimitKind>) -> ReservedPermits {
         let reserved = taken.reserved().zip(&kinds).map(|(number, kind)| match kind {
-            LimitKind::Permits => Number::Permits(number as u32),
-            LimitKind::Budget => Number::Amount(number),
+            LimitKind::Permits => Quantity::Permits(number as u32),
+            LimitKind::Budget => Quantity::Amount(number),
         });
         ReservedPermits { reserved: reserved.collect(), kinds, taken: Unsettled::new(taken) }
     }

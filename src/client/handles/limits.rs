@@ -34,14 +34,14 @@ enum AnyHandle {
 }
 
 /// A number of permits, or an amount of a budget. Integers above 2⁵³ are rounded.
-pub trait Number: Copy {
+pub trait Quantity: Copy {
     /// The number as a float.
     fn to_f64(self) -> f64;
 }
 
 macro_rules! numbers {
     ($($number:ty),*) => {$(
-        impl Number for $number {
+        impl Quantity for $number {
             fn to_f64(self) -> f64 {
                 self as f64
             }
@@ -219,7 +219,7 @@ impl Limits {
         Limits::of(limits.into(), &numbers, runtime)
     }
 
-    fn of(limits: Arc<[AnyHandle]>, numbers: &[impl Number], runtime: runtime::Handle) -> Limits {
+    fn of(limits: Arc<[AnyHandle]>, numbers: &[impl Quantity], runtime: runtime::Handle) -> Limits {
         let permits = |(limit, number): (&AnyHandle, f64)| {
             let limiter = limit.limiter()?;
             let n = u32::try_from(limit.whole(number)).unwrap_or_else(|_| {
@@ -240,7 +240,7 @@ impl Limits {
     ///
     /// Panics if there is not one number for each limit, or if one is invalid: rates and gauges need whole numbers that
     /// fit into a `u32`, budgets numbers from 0 to 1e15.
-    pub fn with_permits(&self, permits: &[impl Number]) -> Limits {
+    pub fn with_permits(&self, permits: &[impl Quantity]) -> Limits {
         Limits::of(Arc::clone(&self.limits), permits, self.runtime.clone())
     }
 
@@ -321,7 +321,7 @@ impl Limits {
     ///
     /// Panics if there is not one number for each limit, or if one is invalid: rates need whole numbers, budgets numbers
     /// from 0 to 1e15.
-    pub fn charge(&self, permits: &[impl Number]) -> Result<(), Uncharged> {
+    pub fn charge(&self, permits: &[impl Quantity]) -> Result<(), Uncharged> {
         let used = checked(&self.limits, permits);
         let charged = self.limits.iter().zip(used).map(|(limit, used)| match (limit, used) {
             (AnyHandle::Rate(rate), Used::Permits(n)) => rate.charge(n),
@@ -340,7 +340,7 @@ impl Limits {
     /// # Panics
     ///
     /// As [`charge`](Self::charge).
-    pub fn refund(&self, permits: &[impl Number]) {
+    pub fn refund(&self, permits: &[impl Quantity]) {
         for (limit, unused) in self.limits.iter().zip(checked(&self.limits, permits)) {
             if let (AnyHandle::Rate(rate), Used::Permits(n)) = (limit, unused) {
                 rate.refund(n);
@@ -380,7 +380,7 @@ impl Reservations {
     /// # Panics
     ///
     /// As [`Limits::charge`].
-    pub fn settle(self, used: &[impl Number]) -> Result<(), Uncharged> {
+    pub fn settle(self, used: &[impl Quantity]) -> Result<(), Uncharged> {
         let used = checked(&self.limits, used);
         let permits = used.iter().filter_map(|used| if let Used::Permits(n) = used { Some(*n) } else { None });
         let mut settled = self.reserved.settle(&permits.collect::<Vec<_>>()).into_iter();
@@ -406,7 +406,7 @@ enum Used {
 }
 
 /// Checks one number for each limit, before any of them is changed.
-fn checked(limits: &[AnyHandle], numbers: &[impl Number]) -> Vec<Used> {
+fn checked(limits: &[AnyHandle], numbers: &[impl Quantity]) -> Vec<Used> {
     let one = |(limit, number): (&AnyHandle, f64)| match limit {
         AnyHandle::Rate(_) => Used::Permits(limit.whole(number)),
         AnyHandle::Gauge(_) => Used::Permits(0),
@@ -415,7 +415,7 @@ fn checked(limits: &[AnyHandle], numbers: &[impl Number]) -> Vec<Used> {
     pairs(limits, numbers).map(one).collect()
 }
 
-fn pairs<'a>(limits: &'a [AnyHandle], numbers: &'a [impl Number]) -> impl Iterator<Item = (&'a AnyHandle, f64)> {
+fn pairs<'a>(limits: &'a [AnyHandle], numbers: &'a [impl Quantity]) -> impl Iterator<Item = (&'a AnyHandle, f64)> {
     assert_eq!(numbers.len(), limits.len(), "one number for each limit");
     limits.iter().zip(numbers.iter().map(|number| number.to_f64()))
 }
