@@ -85,7 +85,7 @@ impl Allocation {
     pub(crate) fn configure(&mut self, settings: &Settings) -> bool {
         let keeps_groups = match &self.groups {
             Some(groups) => groups.fit(settings),
-            None => settings.groups.is_none() || !settings.divides_by().is_indexed(),
+            None => settings.groups.is_none() || !settings.dividing_algorithm().is_indexed(),
         };
         let keeps_claims = keeps_groups && self.division.same_order(settings);
         if keeps_claims {

@@ -113,7 +113,7 @@ pub(crate) struct Division {
 impl Division {
     pub(crate) fn new(settings: &Settings) -> Division {
         let mut division = Division {
-            kind: settings.divides_by(),
+            kind: settings.dividing_algorithm(),
             order: ClaimOrder::OneBand,
             capacity: settings.capacity,
             summarizes: false,
@@ -198,7 +198,7 @@ impl Division {
 
     /// Whether the index stays valid under these settings.
     pub(crate) fn same_order(&self, settings: &Settings) -> bool {
-        self.is_indexed() == self.indexes(settings.divides_by())
+        self.is_indexed() == self.indexes(settings.dividing_algorithm())
             && self.order == ClaimOrder::of(settings)
             && self.clients == settings.clients
     }
@@ -206,7 +206,7 @@ impl Division {
     /// Applies settings under which the index stays valid.
     pub(crate) fn reconfigure(&mut self, settings: &Settings) {
         debug_assert!(self.same_order(settings), "claims would have to be sorted again");
-        self.kind = settings.divides_by();
+        self.kind = settings.dividing_algorithm();
         if let Some(reserve) = &mut self.reserve {
             reserve.set_part(settings.reserve);
         }
@@ -214,7 +214,7 @@ impl Division {
 
     /// Drops all claims and applies other settings. The caller inserts the claims again.
     pub(crate) fn reset(&mut self, settings: &Settings) {
-        (self.kind, self.order) = (settings.divides_by(), ClaimOrder::of(settings));
+        (self.kind, self.order) = (settings.dividing_algorithm(), ClaimOrder::of(settings));
         self.index = Index::new();
         self.reserve = (self.order == ClaimOrder::ReservedBands).then(|| Box::new(Reserve::new(settings.reserve)));
         self.priorities = self.reported_priorities();

@@ -155,7 +155,7 @@ impl Groups {
     /// `None` if these settings have no groups. `has_parent`: the node reports groups to a parent, which divides between
     /// them. `nodes`: the claims of child nodes, which then join their groups.
     pub(crate) fn new(settings: &Settings, has_parent: bool, nodes: NodeClaims) -> Option<Box<Groups>> {
-        let groups = Arc::clone(settings.groups.as_ref().filter(|_| settings.divides_by().is_indexed())?);
+        let groups = Arc::clone(settings.groups.as_ref().filter(|_| settings.dividing_algorithm().is_indexed())?);
         let among_clients = Settings { groups: None, ..settings.clone() };
         let priority = if has_parent { Priority::Strict } else { Priority::Ignore };
         let clients = rules_of_groups(&groups, has_parent || settings.is_budget());
@@ -191,8 +191,8 @@ impl Groups {
     pub(crate) fn fit(&self, settings: &Settings) -> bool {
         let (ours, theirs) = (&self.among_clients, settings.groups.as_ref());
         theirs.is_some_and(|theirs| theirs.from == self.groups.from && theirs.kept().eq(self.groups.kept()))
-            && (settings.divides_by(), settings.priority, settings.reserve)
-                == (ours.divides_by(), ours.priority, ours.reserve)
+            && (settings.dividing_algorithm(), settings.priority, settings.reserve)
+                == (ours.dividing_algorithm(), ours.priority, ours.reserve)
             && (settings.whole_units, &settings.clients) == (ours.whole_units, &ours.clients)
     }
 

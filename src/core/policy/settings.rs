@@ -143,7 +143,7 @@ impl Settings {
     }
 
     /// The algorithm that divides between holders. Of a budget with a pace, it divides what may be spent now.
-    pub(crate) fn divides_by(&self) -> AlgorithmKind {
+    pub(crate) fn dividing_algorithm(&self) -> AlgorithmKind {
         if self.is_paced() { AlgorithmKind::FairShare } else { self.kind }
     }
 

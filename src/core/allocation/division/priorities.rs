@@ -30,12 +30,12 @@ pub(super) enum ClaimOrder {
 impl ClaimOrder {
     pub(super) fn of(settings: &Settings) -> ClaimOrder {
         match settings.priority {
-            Priority::Strict if settings.reserve > 0.0 && settings.divides_by().is_indexed() => {
+            Priority::Strict if settings.reserve > 0.0 && settings.dividing_algorithm().is_indexed() => {
                 ClaimOrder::ReservedBands
             }
             Priority::Strict => ClaimOrder::Bands,
             // STATIC ignores weights: every client gets the same amount, and the number of clients must stay exact.
-            Priority::Weighted if settings.divides_by().is_indexed() => ClaimOrder::Weighted,
+            Priority::Weighted if settings.dividing_algorithm().is_indexed() => ClaimOrder::Weighted,
             Priority::Ignore | Priority::Weighted => ClaimOrder::OneBand,
         }
     }

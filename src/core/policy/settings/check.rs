@@ -66,7 +66,7 @@ impl Settings {
         }
         self.check_clients()?;
         if let Some(groups) = &self.groups {
-            if !self.divides_by().is_indexed() {
+            if !self.dividing_algorithm().is_indexed() {
                 return Err(GroupError::NotShared(self.kind.name()).into());
             }
             if self.is_budget() {
