@@ -3,12 +3,12 @@
 //! A peer keeps everything in its data directory:
 //!
 //! ```text
-//! data/lock          held by the process that uses the directory
-//! data/identity      name, peer number, cluster            one frame, replaced as a whole
-//! data/vote          the newest vote                       one frame, replaced as a whole
-//! data/floor         high-water mark of the log            two slots, written in turn
-//! data/snapshot      the state up to some entry            one frame, replaced as a whole
-//! data/log/NNN.log   entries, truncations, purges          frames, append-only
+//! data/lock             held by the process that uses the directory
+//! data/identity         name, peer number, cluster    one frame, replaced as a whole
+//! data/vote             the newest vote               one frame, replaced as a whole
+//! data/high-water-mark  high-water mark of the log    two slots, written in turn
+//! data/snapshot         the state up to some entry    one frame, replaced as a whole
+//! data/log/NNN.log      entries, truncations, purges  frames, append-only
 //! ```
 //!
 //! openraft calls [`store::LogStore`]. It keeps the log in memory ([`memory`]) and hands every change to one thread

@@ -133,8 +133,8 @@ fn check_whole(
     // The identity is written after the high-water mark.
     if mark.is_none() && known.is_some_and(|identity| used || identity.cluster.is_some()) {
         return incomplete(
-            "the high-water mark of the log (file floor) is missing: without it, this server cannot tell whether the log \
-             lacks entries that it has acknowledged",
+            "the high-water mark of the log (file high-water-mark) is missing: without it, this server cannot tell \
+             whether the log lacks entries that it has acknowledged",
         );
     }
     if known.is_none() && used { missing("identity") } else { Ok(()) }

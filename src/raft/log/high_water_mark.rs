@@ -2,7 +2,7 @@
 //!
 //! The mark names the newest entry that was on disk when the mark was written. A log that ends before its mark has
 //! lost entries that this peer has acknowledged. Such a peer would vote for a candidate that lacks them, and a lone one
-//! would lease capacity twice. So its directory is refused. The file is called `floor`.
+//! would lease capacity twice. So its directory is refused. The file is called `high-water-mark`.
 //!
 //! A commit waits for one flush only, that of the log. The mark is written after it, before the entries are
 //! acknowledged, and without a flush. An unflushed write survives the process, so a killed process leaves an exact
@@ -35,7 +35,7 @@ use crate::log::{
     directory::{self, Directory},
 };
 
-const FILE_NAME: &str = "floor";
+const FILE_NAME: &str = "high-water-mark";
 /// The sector size, which a disk writes as a whole.
 const SLOT_BYTES: usize = 512;
 

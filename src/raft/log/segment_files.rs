@@ -161,7 +161,7 @@ fn ends_before_mark(last: Option<LogId>, mark: Option<LogId>) -> String {
     let entry = |id: LogId| format!("entry {} of term {}", id.index, id.leader_id.term);
     let ends = last.map_or_else(|| "the log is empty".to_owned(), |last| format!("the log ends with {}", entry(last)));
     let acknowledged = mark.map_or_else(|| "nothing".to_owned(), entry);
-    format!("{ends}, but this server has acknowledged everything up to {acknowledged}, as the file floor says")
+    format!("{ends}, but this server has acknowledged everything up to {acknowledged} (file high-water-mark)")
 }
 
 pub(crate) struct LoadedSegment {

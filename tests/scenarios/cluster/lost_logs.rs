@@ -56,7 +56,7 @@ fn an_outdated_data_directory_is_reported_by_log_page_and_check() {
     assert_eq!(alice.ask(&peers, "r", 100.0), 100.0);
     // Each second the master stores the acknowledged positions of the others, alternating between two records.
     for _ in 0..2 {
-        let records = || fs::read(peers.data(master).join("floor")).unwrap();
+        let records = || fs::read(peers.data(master).join("high-water-mark")).unwrap();
         let before = records();
         let is_new = |record: std::ops::Range<usize>| records()[record.clone()] != before[record];
         eventually("both records are rewritten", || (is_new(0..512) && is_new(512..1024)).then_some(()));

@@ -119,10 +119,10 @@ fn entries_beyond_the_high_water_mark_may_be_torn_off() {
     let used = UsedDirectory::new();
     used.vote();
     used.append((0..6).map(|index| entry(1, index)));
-    let mark = fs::read(used.path("floor")).expect("it can be read");
+    let mark = fs::read(used.path("high-water-mark")).expect("it can be read");
     used.append((6..8).map(|index| entry(1, index)));
     // As after a power failure: the newest marks did not reach the disk.
-    fs::write(used.path("floor"), mark).expect("it can be written");
+    fs::write(used.path("high-water-mark"), mark).expect("it can be written");
     cut(&used.segment(), fs::read(used.segment()).expect("it can be read").len() - 3);
     assert_eq!(used.open().expect("no acknowledgement is known").log.log().last(), Some(log_id(1, 6)));
 }
@@ -162,7 +162,7 @@ fn a_torn_write_leaves_the_older_slot_and_two_damaged_slots_are_refused() {
     }
     let read = || HighWaterMark::read(&directory).map(|stored| stored.and_then(|stored| stored.last));
     assert_eq!(read().expect("it is whole"), Some(log_id(1, 3)));
-    let path = directory.path("floor");
+    let path = directory.path("high-water-mark");
     let whole = fs::read(&path).expect("it can be read");
     assert_eq!(whole.len(), 1024);
     for (slot, older) in [(512, log_id(1, 2)), (0, log_id(1, 3))] {
@@ -198,7 +198,7 @@ fn an_idle_second_copies_the_mark_to_both_slots() {
             flusher.flush().expect("it is written")
         }
     };
-    let path = directory.path("floor");
+    let path = directory.path("high-water-mark");
     let both = || {
         let whole = fs::read(&path).expect("it can be read");
         let without = |slot: usize| {
@@ -239,7 +239,7 @@ fn a_slot_has_room_for_the_maximum_number_of_peers() {
 
 /// The files of a used directory.
 fn files(used: &UsedDirectory) -> Vec<(PathBuf, Vec<u8>)> {
-    let names = ["identity", "vote", "floor", "log/00000000000000000001.log"];
+    let names = ["identity", "vote", "high-water-mark", "log/00000000000000000001.log"];
     names.map(|name| (used.path(name), fs::read(used.path(name)).expect("it can be read"))).into()
 }
 
@@ -260,14 +260,14 @@ fn a_missing_truncated_or_damaged_file_is_refused_by_name() {
         let cut = used.open().map(|opened| opened.log.log().last()).ok();
         assert!(cut.is_none(), "{name} is truncated: {cut:?}");
         // The mark is in the first bytes of its slot.
-        for at in (0..whole.len()).filter(|at| name != "floor" || at % 512 < 64) {
+        for at in (0..whole.len()).filter(|at| name != "high-water-mark" || at % 512 < 64) {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
             fs::write(&path, &bytes).expect("it can be written");
             match used.open() {
                 // One slot is damaged, or the space between the slots.
                 Ok(opened) => {
-                    assert_eq!((&*name, opened.log.log().last()), ("floor", Some(log_id(1, 2))), "byte {at}");
+                    assert_eq!((&*name, opened.log.log().last()), ("high-water-mark", Some(log_id(1, 2))), "byte {at}");
                     drop(opened);
                     // The other slot still detects a lost entry.
                     let segment = fs::read(used.segment()).expect("it can be read");

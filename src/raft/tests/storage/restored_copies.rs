@@ -94,7 +94,7 @@ impl CopiedDirectory {
         let victim = identity(&self.cluster, &self.victim).peer;
         let covers_all = |mark: StoredMark| mark.known.get(&victim).is_some_and(|known| Some(known.log) == mark.last);
         let has_stored = |name: &String| {
-            let bytes = fs::read(self.cluster.data(name).join("floor")).expect("it can be read");
+            let bytes = fs::read(self.cluster.data(name).join("high-water-mark")).expect("it can be read");
             [0, 512].iter().all(|at| slot(&bytes, *at).is_some_and(covers_all))
         };
         until("it is stored", || self.others.iter().any(has_stored)).await;
