@@ -200,9 +200,9 @@ impl Allocation {
         self.groups.as_ref().map_or(0, |groups| groups.len())
     }
 
-    /// Up to `most` groups. `held` returns what the holders with the label of a group may be using.
-    pub(crate) fn group_reports(&self, most: usize, held: impl Fn(u32) -> Sum) -> Vec<GroupReport> {
-        self.groups.as_ref().map_or_else(Vec::new, |groups| groups.reports(most, held))
+    /// Up to `maximum` groups. `held` returns what the holders with the label of a group may be using.
+    pub(crate) fn group_reports(&self, maximum: usize, held: impl Fn(u32) -> Sum) -> Vec<GroupReport> {
+        self.groups.as_ref().map_or_else(Vec::new, |groups| groups.reports(maximum, held))
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -303,7 +303,7 @@ impl Allocation {
         }
         let division = self.division_of(slot);
         let mut due = |claim: &Claim| match self.terms_of(slot, claim.priority, known) {
-            Terms::Each(most) if per_client => Terms::Level(most.get()).due(claim),
+            Terms::Each(maximum) if per_client => Terms::Level(maximum.get()).due(claim),
             terms => division.due(&terms, claim),
         };
         match claims {

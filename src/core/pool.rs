@@ -175,7 +175,7 @@ impl Pool {
 
     /// The maximum total of grants.
     pub(crate) fn limit(&self) -> Amount {
-        if self.learning { self.most() } else { self.total }
+        if self.learning { self.max_total() } else { self.total }
     }
 
     /// Incremented whenever a due may have changed.

@@ -262,8 +262,8 @@ impl Resource {
     }
 
     /// Sets the maximum number of [`charged_slots`](Self::charged_slots). Occupied slots beyond it stay occupied.
-    pub fn set_max_holders(&mut self, most: usize) {
-        self.limits.max_holders = most;
+    pub fn set_max_holders(&mut self, maximum: usize) {
+        self.limits.max_holders = maximum;
     }
 
     /// The epoch of its tokens.
@@ -400,7 +400,7 @@ impl Resource {
         if !self.is_bounded() {
             return;
         }
-        let whole = self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.most());
+        let whole = self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.max_total());
         let change = self.book.assume_lent(whole, until);
         self.apply_change(change);
     }

@@ -69,7 +69,7 @@ impl Terms {
         let (wants, subclients) = (claim.wants.get(), f64::from(claim.subclients));
         match *self {
             Terms::Wants => claim.wants,
-            Terms::Each(most) => claim.wants.min(most),
+            Terms::Each(maximum) => claim.wants.min(maximum),
             Terms::Level(level) => Amount::clamped(wants.min(level * subclients)).max(minimum),
             Terms::Share { equal, top_up } => {
                 let mine = (equal * subclients).max(minimum.get());
@@ -366,7 +366,7 @@ impl Division {
     /// STATIC: the maximum of one client, the same at every node.
     fn per_client(&self) -> Amount {
         let terms_of_band = self.parent_terms.iter().find_map(|(_, terms)| match terms {
-            Terms::Each(most) => Some(*most),
+            Terms::Each(maximum) => Some(*maximum),
             _ => None,
         });
         terms_of_band.unwrap_or(self.capacity)
@@ -393,16 +393,17 @@ impl Division {
         self.index.totals().wants
     }
 
-    /// Merges all claims into at most `most` slices of similar wants and equal priority, see [`slices`].
-    pub(crate) fn summarize(&self, most: usize) -> Claims {
-        self.priorities
-            .as_ref()
-            .map_or_else(|| slices::summarize(&self.index, most), |priorities| priorities.summarize(&self.index, most))
+    /// Merges all claims into at most `maximum` slices of similar wants and equal priority, see [`slices`].
+    pub(crate) fn summarize(&self, maximum: usize) -> Claims {
+        self.priorities.as_ref().map_or_else(
+            || slices::summarize(&self.index, maximum),
+            |priorities| priorities.summarize(&self.index, maximum),
+        )
     }
 
     /// Merges all minimums in the same way.
-    pub(crate) fn summarize_minimums(&self, most: usize) -> Claims {
-        let slices = self.minimums.as_ref().map_or_else(Claims::new, |minimums| slices::summarize(minimums, most));
+    pub(crate) fn summarize_minimums(&self, maximum: usize) -> Claims {
+        let slices = self.minimums.as_ref().map_or_else(Claims::new, |minimums| slices::summarize(minimums, maximum));
         slices.into_iter().map(Claim::as_minimum).collect()
     }
 

@@ -298,8 +298,8 @@ impl Groups {
             })
             .collect();
         let known = ends.iter().take_while(|end| self.by_path.contains_key(&path[..**end])).count();
-        let most = if self.below.is_some() { GroupSettings::MAX_GROUPS_OF_CHILD } else { GroupSettings::MAX_GROUPS };
-        if self.by_path.len() + ends.len() - known > most {
+        let maximum = if self.below.is_some() { GroupSettings::MAX_GROUPS_OF_CHILD } else { GroupSettings::MAX_GROUPS };
+        if self.by_path.len() + ends.len() - known > maximum {
             return None;
         }
         let mut parent = known.checked_sub(1).map_or(ROOT, |last| self.by_path[&path[..ends[last]]]);
@@ -632,17 +632,17 @@ impl Groups {
         self.by_path.len() + usize::from(self.tree[OTHER as usize].claims[0].subclients > 0)
     }
 
-    /// Up to `most` groups, in the order of their paths; if there are more, those with the largest wants. `held` returns
+    /// Up to `maximum` groups, in the order of their paths; if there are more, those with the largest wants. `held` returns
     /// what the holders of a group may be using.
-    pub(crate) fn reports(&self, most: usize, held: impl Fn(u32) -> Sum) -> Vec<GroupReport> {
+    pub(crate) fn reports(&self, maximum: usize, held: impl Fn(u32) -> Sum) -> Vec<GroupReport> {
         let mut chosen: Vec<u32> = self.by_path.values().copied().collect();
         if self.len() > chosen.len() {
             chosen.push(OTHER);
         }
-        if chosen.len() > most {
+        if chosen.len() > maximum {
             let wants = |at: &u32| std::cmp::Reverse(self.tree[*at as usize].division.totals().wants);
             chosen.sort_by_key(wants);
-            chosen.truncate(most);
+            chosen.truncate(maximum);
             chosen.sort_by(|one, other| self.tree[*one as usize].path.cmp(&self.tree[*other as usize].path));
         }
         let mut held_by: BTreeMap<u32, Sum> = BTreeMap::new();

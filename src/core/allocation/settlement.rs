@@ -66,13 +66,13 @@ pub(crate) fn settle(free: Sum, participants: &[Participant], indivisible: bool,
 
 /// Like [`settle`], but serves one participant after the other: first those that go first, then the others, in order.
 /// Withholds from the others what is owed to first participants: `owed` to those outside this round, and what those in
-/// this round still lack. A grant below `least` would be useless, so it is left for the next participant.
+/// this round still lack. A grant below `minimum` would be useless, so it is left for the next participant.
 pub(crate) fn settle_in_turn(
     mut free: Sum,
     participants: &[Participant],
     goes_first: impl Fn(usize) -> bool,
     mut owed: Sum,
-    least: impl Fn(usize) -> Amount,
+    minimum: impl Fn(usize) -> Amount,
     grants: &mut Vec<Amount>,
 ) {
     grants.resize(participants.len(), Amount::ZERO);
@@ -83,7 +83,7 @@ pub(crate) fn settle_in_turn(
             let withheld = if turn { Sum::ZERO } else { owed };
             settle(free - withheld, std::slice::from_ref(participant), false, &mut one);
             let grant = one[0];
-            grants[at] = if grant < participant.due && grant < least(at) { Amount::ZERO } else { grant };
+            grants[at] = if grant < participant.due && grant < minimum(at) { Amount::ZERO } else { grant };
             free -= Sum::from(grants[at].max(participant.retained)) - Sum::from(participant.retained);
             if turn {
                 owed += participant.due.saturating_sub(grants[at]);

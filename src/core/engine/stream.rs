@@ -173,16 +173,16 @@ impl<R> Stream<R> {
         Ok((Turn { answer, renewed, is_of_older_master }, stated))
     }
 
-    /// Renews up to `most` of the entries that the message renews. `in_place` tries to do so without a round. Calls `ask` with each request that needs a round; its answer belongs into
+    /// Renews up to `maximum` of the entries that the message renews. `in_place` tries to do so without a round. Calls `ask` with each request that needs a round; its answer belongs into
     /// [`answered`](Self::answered). Returns whether there are more.
     pub fn renew(
         &mut self,
         turn: &mut Turn,
-        most: usize,
+        maximum: usize,
         mut in_place: impl FnMut(&mut R, &Renewal<'_>) -> Option<Renewed>,
         mut ask: impl FnMut(u32, &R, Ask),
     ) -> bool {
-        let mut left = most as u32;
+        let mut left = maximum as u32;
         while let Some(range) = turn.renewed.last_mut() {
             let end = range.end.min(range.start.saturating_add(left));
             for index in range.start..end {

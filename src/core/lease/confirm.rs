@@ -63,7 +63,7 @@ pub(crate) struct Entitlement {
     /// The amount that the holder may keep even if nothing is free.
     pub(crate) keep: Amount,
     /// The maximum grant.
-    pub(crate) most: Amount,
+    pub(crate) maximum: Amount,
     /// The inherited lease that the holder claims, at most `keep`. Learning mode restores it.
     pub(crate) restores: Amount,
     /// The inherited amount that the holder claims without a token.
@@ -74,7 +74,7 @@ pub(crate) struct Entitlement {
 impl Entitlement {
     fn keeping(keep: Amount) -> Entitlement {
         let (restores, claimed) = (Amount::ZERO, Amount::ZERO);
-        Entitlement { keep, most: Amount::MAX, restores, claimed, left_out: LeftOut::Never }
+        Entitlement { keep, maximum: Amount::MAX, restores, claimed, left_out: LeftOut::Never }
     }
 }
 
@@ -165,8 +165,8 @@ impl LeaseBook {
         }
         let keep = leases.kept(amount, now);
         let is_beyond = self.has_inherited() && outstanding.is_some_and(|outstanding| outstanding > amount);
-        let most = if is_beyond { amount } else { Amount::MAX };
-        Ok(Entitlement { most, restores: keep.min(amount), ..Entitlement::keeping(keep) })
+        let maximum = if is_beyond { amount } else { Amount::MAX };
+        Ok(Entitlement { maximum, restores: keep.min(amount), ..Entitlement::keeping(keep) })
     }
 
     /// The holder claims a lease of an earlier master that has ended (rule E12). The parent, if any, may have lent that
@@ -210,7 +210,7 @@ impl LeaseBook {
         let keep = has.capacity.min(self.ledger.holder(slot).leases.claimed());
         let grows = planted::is(Fault::PlainGrows) || !conditions.is_bounded;
         Ok(Entitlement {
-            most: if grows { Amount::MAX } else { keep },
+            maximum: if grows { Amount::MAX } else { keep },
             restores: keep,
             claimed: keep,
             left_out: if self.is_early(has, conditions, now) { LeftOut::Always } else { LeftOut::Never },

@@ -185,8 +185,8 @@ impl Accounts {
         Arc::clone(&self.accounts[at as usize].id)
     }
 
-    /// Removes a disconnected client from its account. At most `most` accounts without clients are kept.
-    pub(in crate::pool) fn leave(&mut self, at: u32, most: usize) {
+    /// Removes a disconnected client from its account. At most `maximum` accounts without clients are kept.
+    pub(in crate::pool) fn leave(&mut self, at: u32, maximum: usize) {
         let account = &mut self.accounts[at as usize];
         account.members -= 1;
         if account.members > 0 {
@@ -197,7 +197,7 @@ impl Accounts {
         } else {
             self.forget(at);
         }
-        while self.away.len() > most
+        while self.away.len() > maximum
             && let Some((_, smallest)) = self.away.pop_first()
         {
             self.forget(smallest);
@@ -337,7 +337,7 @@ impl Accounts {
             };
             budget.take(&account.id);
             notes.push((Arc::clone(&account.id), noted));
-            if self.noted.len() > budget.most
+            if self.noted.len() > budget.max_entries
                 && let Some((_, smallest)) = self.noted.pop_first()
             {
                 let account = &mut self.accounts[smallest as usize];

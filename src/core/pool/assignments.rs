@@ -22,10 +22,10 @@ pub enum Assigned {
 
 impl Assigned {
     /// The assigned capacity for this total, at least the minimum capacity.
-    pub(super) fn of(self, total: Amount, least: Amount) -> Amount {
+    pub(super) fn of(self, total: Amount, minimum: Amount) -> Amount {
         match self {
-            Assigned::Capacity(amount) => amount.max(least),
-            Assigned::Share(share) => Amount::clamped(total.get() * share).max(least),
+            Assigned::Capacity(amount) => amount.max(minimum),
+            Assigned::Share(share) => Amount::clamped(total.get() * share).max(minimum),
         }
     }
 }

@@ -151,15 +151,15 @@ impl Pool {
         if member.inherited {
             return; // It has not asked yet.
         }
-        let least = self.settings.min_capacity;
+        let minimum = self.settings.min_capacity;
         let assigned = self.assignments.get(member.kind, &member.id);
-        let capacity = assigned.map(|assigned| assigned.of(self.total, least));
+        let capacity = assigned.map(|assigned| assigned.of(self.total, minimum));
         let wants: Sum = member.claims.iter().map(|claim| claim.wants).collect();
         member.demand = match (member.kind, capacity, member.claims.first()) {
             _ if wants == Sum::ZERO => Demand::default(),
-            (HolderKind::Node, capacity, _) => Demand::of_node(&member.claims, capacity, least),
-            (HolderKind::Client, Some(capacity), Some(claim)) => Demand::of_assigned_client(claim, capacity, least),
-            (HolderKind::Client, ..) => Demand::of_free_client(least),
+            (HolderKind::Node, capacity, _) => Demand::of_node(&member.claims, capacity, minimum),
+            (HolderKind::Client, Some(capacity), Some(claim)) => Demand::of_assigned_client(claim, capacity, minimum),
+            (HolderKind::Client, ..) => Demand::of_free_client(minimum),
         };
         if member.is_priority() && matches!(assigned, Some(Assigned::Share(_))) {
             member.demand.computed_from = Some(self.total);
@@ -227,14 +227,14 @@ impl Pool {
     }
 
     fn check(&self, kind: HolderKind, id: &str, slot: Option<u32>, assigned: Assigned) -> Result<(), AssignError> {
-        let (total, least) = (self.total, self.settings.min_capacity);
+        let (total, minimum) = (self.total, self.settings.min_capacity);
         let capacity = match assigned {
             Assigned::Share(share) if !(share > 0.0 && share <= 1.0) => return Err(AssignError::BadShare { share }),
             Assigned::Share(share) => Amount::clamped(total.get() * share),
             Assigned::Capacity(capacity) => capacity,
         };
-        if capacity < least {
-            return Err(AssignError::BelowMinimum { capacity, least });
+        if capacity < minimum {
+            return Err(AssignError::BelowMinimum { capacity, least: minimum });
         }
         if self.assignments.is_full(kind, id) {
             return Err(AssignError::TooMany);

@@ -196,15 +196,15 @@ struct PlaceSplit {
 impl Pool {
     fn split_places(&self) -> PlaceSplit {
         let room = (Sum::from(self.total) - self.priority.placed()).get().max(0.0);
-        let least = self.settings.min_capacity.get();
-        let places = (room / least * (1.0 + 1e-9)) as u64;
+        let minimum = self.settings.min_capacity.get();
+        let places = (room / minimum * (1.0 + 1e-9)) as u64;
         let (direct, nodes) = (self.free.direct(), self.free.node_places);
         if direct + nodes <= places {
             return PlaceSplit { direct, level: 1.0 };
         }
         let mine = u128::from(places) * u128::from(direct) / u128::from(direct + nodes).max(1);
         let direct = if nodes == 0 { places } else { mine as u64 };
-        let level = (room - direct as f64 * least) / (nodes.max(1) as f64 * least);
+        let level = (room - direct as f64 * minimum) / (nodes.max(1) as f64 * minimum);
         PlaceSplit { direct, level: level.clamp(0.0, 1.0) }
     }
 

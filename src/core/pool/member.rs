@@ -137,9 +137,9 @@ impl Member {
     }
 
     /// Treats a holder that has not asked yet as a free client.
-    pub(super) fn assume_free(&mut self, least: Amount) {
+    pub(super) fn assume_free(&mut self, minimum: Amount) {
         self.claims = [Claim::of_client(self.granted, 0)].into_iter().collect();
-        (self.demand, self.target) = (Demand::of_free_client(least), Amount::ZERO);
+        (self.demand, self.target) = (Demand::of_free_client(minimum), Amount::ZERO);
     }
 
     pub(super) fn rank(&self, slot: u32) -> Rank {
@@ -237,19 +237,19 @@ impl Member {
 
 impl Demand {
     /// The wants of a priority client: at least the minimum capacity, at most the assignment.
-    pub(super) fn of_assigned_client(claim: &Claim, assigned: Amount, least: Amount) -> Demand {
-        let wanted = assigned.min(claim.wants.max(least));
+    pub(super) fn of_assigned_client(claim: &Claim, assigned: Amount, minimum: Amount) -> Demand {
+        let wanted = assigned.min(claim.wants.max(minimum));
         let rank = claim.priority.max(1);
         Demand { wanted, rank, reported_claims: claims_of(Claim::new(wanted, 1, rank)), ..Demand::default() }
     }
 
     /// The wants of a free client: one place, regardless of its claimed priority.
-    pub(super) fn of_free_client(least: Amount) -> Demand {
-        Demand { places: 1, reported_claims: claims_of(Claim::new(least, 1, 0)), ..Demand::default() }
+    pub(super) fn of_free_client(minimum: Amount) -> Demand {
+        Demand { places: 1, reported_claims: claims_of(Claim::new(minimum, 1, 0)), ..Demand::default() }
     }
 
     /// The wants of a child node: those of its priority clients, up to its assignment, and places.
-    pub(super) fn of_node(claims: &[Claim], assigned: Option<Amount>, least: Amount) -> Demand {
+    pub(super) fn of_node(claims: &[Claim], assigned: Option<Amount>, minimum: Amount) -> Demand {
         let mut left = assigned.unwrap_or(Amount::MAX);
         let mut demand = Demand::default();
         let mut bands: Vec<&Claim> = claims.iter().filter(|claim| claim.wants > Amount::ZERO).collect();
@@ -257,7 +257,7 @@ impl Demand {
         for claim in bands {
             if claim.priority <= 0 {
                 demand.places += u64::from(claim.subclients);
-                let wants = Amount::clamped(least.get() * f64::from(claim.subclients));
+                let wants = Amount::clamped(minimum.get() * f64::from(claim.subclients));
                 demand.reported_claims.push(Claim { wants, priority: 0, ..*claim });
             } else if left > Amount::ZERO {
                 let wants = claim.wants.min(left);

@@ -176,7 +176,7 @@ impl Pool {
         let was_noted = std::mem::take(&mut member.note).is_noted;
         self.notes.noted -= usize::from(was_noted);
         let account = member.account.map(|account| self.accounts.id(account));
-        if member.is_connected() && self.notes.noted >= budget.most {
+        if member.is_connected() && self.notes.noted >= budget.max_entries {
             return was_noted.then(|| (member.kind, Arc::clone(&member.id), None));
         }
         if !member.is_connected() && !was_noted {

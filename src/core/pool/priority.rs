@@ -133,10 +133,10 @@ impl Pool {
             member.target = target.min(wanted);
             return;
         }
-        let most = wanted.min(self.room());
+        let maximum = wanted.min(self.room());
         let takes_part = target > Amount::ZERO || member.kind == HolderKind::Node;
-        if most >= wanted || takes_part {
-            member.target = target.max(most);
+        if maximum >= wanted || takes_part {
+            member.target = target.max(maximum);
         }
     }
 
@@ -268,11 +268,11 @@ impl Pool {
     }
 
     /// The capacity that connected members will keep after the least important ones have given up the excess usage, in
-    /// the order of [`cut_priority`](Self::cut_priority). Only `most` members are visited; for the rest, a unit of
+    /// the order of [`cut_priority`](Self::cut_priority). Only `maximum` members are visited; for the rest, a unit of
     /// usage counts as a unit of capacity, which is a lower bound.
-    pub(super) fn left_by_overload(&self, excess: f64, most: usize) -> f64 {
+    pub(super) fn left_by_overload(&self, excess: f64, maximum: usize) -> f64 {
         let (mut excess, mut left) = (excess, self.priority.connected().get());
-        for (.., slot) in self.priority.connected.busy().rev().take(most) {
+        for (.., slot) in self.priority.connected.busy().rev().take(maximum) {
             let member = self.expect_member(slot);
             let (target, granted) = (member.target.get(), member.granted.get());
             let kept = granted.min(target);

@@ -138,7 +138,7 @@ impl Pool {
             free_capacity: self.settings.min_capacity,
             total: self.limit(),
             base: self.base,
-            max: self.most(),
+            max: self.max_total(),
             connected: held,
             priority_connected: (self.priority.granted() - self.unclaimed.into()).max(Sum::ZERO),
             priority_assigned: self.assignments.sum(self.total),
@@ -159,11 +159,11 @@ impl Pool {
     pub(crate) fn state(&self, slot: u32) -> Option<PoolState> {
         let member = self.member(slot)?;
         let assigned = self.assignments.get(member.kind, &member.id);
-        let least = self.settings.min_capacity;
+        let minimum = self.settings.min_capacity;
         Some(PoolState {
             standing: self.standing(slot, member),
-            assigned: assigned.map_or(Amount::ZERO, |assigned| assigned.of(self.total, least)),
-            min_capacity: least,
+            assigned: assigned.map_or(Amount::ZERO, |assigned| assigned.of(self.total, minimum)),
+            min_capacity: minimum,
             reason: (!member.is_connected()).then_some(member.cause),
             burst: self.settings.burst,
         })

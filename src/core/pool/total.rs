@@ -23,27 +23,27 @@ const SECONDARY_WEIGHT: f64 = 0.1;
 
 impl Pool {
     /// The maximum of the total.
-    pub(crate) fn most(&self) -> Amount {
+    pub(crate) fn max_total(&self) -> Amount {
         // Lent capacity is not overbooked again: an overbooked parent has promised it to others, too.
-        let most = self.settings.max_capacity.filter(|_| !self.is_lent).unwrap_or(self.base);
-        most.max(self.base)
+        let maximum = self.settings.max_capacity.filter(|_| !self.is_lent).unwrap_or(self.base);
+        maximum.max(self.base)
     }
 
     fn gauge(&self) -> Gauge {
         Gauge {
             base: self.base.get(),
             floor: self.base.get(),
-            ceiling: self.most().get(),
+            ceiling: self.max_total().get(),
             used: self.used().get(),
             possible_use: self.possible_use.get(),
             connected: self.connected.get(),
             waiting: self.priority.wanted().get() + self.wanted_places(),
-            least: self.settings.min_capacity.get(),
+            minimum: self.settings.min_capacity.get(),
         }
     }
 
     pub(super) fn set_total(&mut self, total: f64) {
-        let total = Amount::clamped(total.min(self.most().get()).max(self.base.get()));
+        let total = Amount::clamped(total.min(self.max_total().get()).max(self.base.get()));
         self.moves += u64::from(total != self.total);
         self.total = total;
     }
@@ -139,7 +139,7 @@ impl Pool {
 
     /// Whether usage is low and nothing limits the total.
     pub(super) fn is_calm(&self) -> bool {
-        self.total >= self.most() && self.used().get() < self.base.get() * self.settings.calm_ratio
+        self.total >= self.max_total() && self.used().get() < self.base.get() * self.settings.calm_ratio
     }
 
     /// The current weights of time cost and request cost.
@@ -148,7 +148,7 @@ impl Pool {
             return (1.0, 1.0);
         }
         let is_long = |since: Millis| self.clock.at.since(since) >= self.settings.calm;
-        if self.total < self.most() {
+        if self.total < self.max_total() {
             (SECONDARY_WEIGHT, 1.0)
         } else if self.calm_since.is_some_and(is_long) {
             (1.0, SECONDARY_WEIGHT)

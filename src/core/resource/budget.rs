@@ -264,8 +264,8 @@ impl Resource {
             HolderKind::Node => (self.settings.budget.slice_share * NODE_FACTOR).min(1.0),
         };
         let need = budget.needs.get(&slot).copied().unwrap_or(UNIT);
-        let most = Amount::clamped(left.get() * share).max(need.max(UNIT)).min(left.floor());
-        let slice = most.min(wants.ceil());
+        let maximum = Amount::clamped(left.get() * share).max(need.max(UNIT)).min(left.floor());
+        let slice = maximum.min(wants.ceil());
         // Whole units, so that no fractions are stranded, unless a caller waits for more.
         let whole = slice.floor();
         let slice = if whole >= need { whole } else { slice };
@@ -333,10 +333,10 @@ impl Resource {
         }
     }
 
-    /// The record of the incarnation of a holder that asked last, among the first `most` records.
-    pub(super) fn newest_spender(&self, kind: HolderKind, id: &str, most: usize) -> Option<u32> {
+    /// The record of the incarnation of a holder that asked last, among the first `maximum` records.
+    pub(super) fn newest_spender(&self, kind: HolderKind, id: &str, maximum: usize) -> Option<u32> {
         self.budget.as_ref()?;
-        let records = self.book.ledger().iter_from(0).take(most);
+        let records = self.book.ledger().iter_from(0).take(maximum);
         let of_holder = records.filter(|(_, holder)| holder.kind == kind && holder_of_record(&holder.id) == id);
         of_holder.max_by_key(|(_, holder)| holder.asked.map(|asked| asked.at)).map(|(slot, _)| slot)
     }

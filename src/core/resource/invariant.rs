@@ -38,11 +38,11 @@ pub fn held_within_capacity(resource: &Resource, before: Sum) -> Result<(), Viol
     })
 }
 
-/// I2: the sum over the unexpired leases that holders may believe in is at most `most`: the capacity, or (when that has
+/// I2: the sum over the unexpired leases that holders may believe in is at most `maximum`: the capacity, or (when that has
 /// just been cut) what the server counts as held.
-pub fn believed_within_capacity(believed: impl IntoIterator<Item = Amount>, most: Sum) -> Result<(), Violation> {
+pub fn believed_within_capacity(believed: impl IntoIterator<Item = Amount>, maximum: Sum) -> Result<(), Violation> {
     let believed: Sum = believed.into_iter().collect();
-    check("I2", believed <= most, || format!("believed {believed:?} of {most:?}"))
+    check("I2", believed <= maximum, || format!("believed {believed:?} of {maximum:?}"))
 }
 
 /// I3: no grant beyond due (`None` while learning), no dust, no lease beyond the node's own, no number out of range.

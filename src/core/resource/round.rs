@@ -246,7 +246,7 @@ impl Resource {
             let due =
                 if gives_back { pending.entitled.keep } else { self.due_now(pending.slot, now, &mut scratch.terms) };
             let due = if learning { due.max(self.restored(pending, now)) } else { due };
-            let due = due.min(if may_give_more { pending.entitled.most } else { pending.entitled.keep });
+            let due = due.min(if may_give_more { pending.entitled.maximum } else { pending.entitled.keep });
             let held = holder.leases.held(now);
             let retained = match self.reuse(holder.kind) {
                 Reuse::Confirmed => held,

@@ -283,7 +283,7 @@ impl Resource {
             None => due,
         };
         let has_nothing = pending.entitled.keep == Amount::ZERO;
-        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(pending.entitled.most), grant)
+        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(pending.entitled.maximum), grant)
     }
 
     /// The terms that a child node gets with its lease.
@@ -375,9 +375,9 @@ impl CapacityInputs {
     fn bounds(&self, settings: &Settings) -> (Amount, Amount) {
         let base = self.base();
         // A report cannot raise what an override has lowered.
-        let most = if base < self.usual() { base } else { Amount::MAX };
+        let maximum = if base < self.usual() { base } else { Amount::MAX };
         let (floor, ceiling) = settings.load_bounds;
-        (floor.unwrap_or(base).min(most), ceiling.unwrap_or(base).min(most))
+        (floor.unwrap_or(base).min(maximum), ceiling.unwrap_or(base).min(maximum))
     }
 }
 

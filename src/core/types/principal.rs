@@ -46,9 +46,9 @@ impl PrincipalShare {
         self.0
     }
 
-    /// Whether a principal with `own` slots may take `more`, if all principals together have `used` of `most` slots.
-    pub fn allows(self, own: usize, more: usize, used: usize, most: usize) -> bool {
-        let Some(left) = most.checked_sub(used).and_then(|free| free.checked_sub(more)) else { return false };
+    /// Whether a principal with `own` slots may take `more`, if all principals together have `used` of `maximum` slots.
+    pub fn allows(self, own: usize, more: usize, used: usize, maximum: usize) -> bool {
+        let Some(left) = maximum.checked_sub(used).and_then(|free| free.checked_sub(more)) else { return false };
         // The last of the slots decides, as if they were taken one after the other.
         let before_the_last = (own + more).saturating_sub(1) as f64;
         before_the_last * (1.0 - self.0) <= self.0 * (left + 1) as f64
@@ -60,8 +60,8 @@ impl PrincipalShare {
     }
 
     /// Whether no principal can have reached its share, because few slots are used.
-    pub fn cannot_bind(self, used: usize, most: usize) -> bool {
-        self.allows(used, 1, used, most)
+    pub fn cannot_bind(self, used: usize, maximum: usize) -> bool {
+        self.allows(used, 1, used, maximum)
     }
 }
 
@@ -103,12 +103,12 @@ mod tests {
     use super::*;
 
     /// Principals take all they can, one after the other. Returns the slots of each.
-    fn greedy(share: PrincipalShare, most: usize, principals: usize) -> Vec<usize> {
+    fn greedy(share: PrincipalShare, maximum: usize, principals: usize) -> Vec<usize> {
         let mut taken = Vec::new();
         for _ in 0..principals {
             let used = taken.iter().sum::<usize>();
             let mut own = 0;
-            while share.allows(own, 1, used + own, most) {
+            while share.allows(own, 1, used + own, maximum) {
                 own += 1;
             }
             taken.push(own);
@@ -129,26 +129,26 @@ mod tests {
     proptest! {
         #[test]
         fn a_newcomer_is_refused_only_by_a_full_table(
-            part in 0.01..=1.0_f64, most in 0_usize..5_000, used in 0_usize..6_000,
+            part in 0.01..=1.0_f64, maximum in 0_usize..5_000, used in 0_usize..6_000,
         ) {
             let share = PrincipalShare::new(part).expect("a part");
-            prop_assert_eq!(share.allows(0, 1, used, most), used < most);
+            prop_assert_eq!(share.allows(0, 1, used, maximum), used < maximum);
         }
 
         #[test]
         fn batch_is_allowed_like_single_places(
-            part in 0.01..=1.0_f64, most in 1_usize..500, used in 0_usize..500, own in 0_usize..500, more in 1_usize..50,
+            part in 0.01..=1.0_f64, maximum in 1_usize..500, used in 0_usize..500, own in 0_usize..500, more in 1_usize..50,
         ) {
             let (share, own) = (PrincipalShare::new(part).expect("a part"), own.min(used));
-            let one_by_one = (0..more).all(|n| share.allows(own + n, 1, used + n, most));
-            prop_assert_eq!(share.allows(own, more, used, most), one_by_one);
+            let one_by_one = (0..more).all(|n| share.allows(own + n, 1, used + n, maximum));
+            prop_assert_eq!(share.allows(own, more, used, maximum), one_by_one);
         }
 
         #[test]
-        fn cannot_bind_is_sound(part in 0.01..=1.0_f64, most in 1_usize..500, own in 0_usize..500, other in 0_usize..500) {
+        fn cannot_bind_is_sound(part in 0.01..=1.0_f64, maximum in 1_usize..500, own in 0_usize..500, other in 0_usize..500) {
             let share = PrincipalShare::new(part).expect("a part");
             let used = own + other;
-            prop_assert!(!share.cannot_bind(used, most) || share.allows(own, 1, used, most));
+            prop_assert!(!share.cannot_bind(used, maximum) || share.allows(own, 1, used, maximum));
         }
     }
 }

@@ -98,11 +98,11 @@ impl Priorities {
     }
 
     /// See [`slices`].
-    pub(super) fn summarize(&self, claims: &Index, most: usize) -> Claims {
+    pub(super) fn summarize(&self, claims: &Index, maximum: usize) -> Claims {
         if let Some(index) = &self.index {
-            return slices::summarize(index, most);
+            return slices::summarize(index, maximum);
         }
-        let mut summary = slices::summarize(claims, most);
+        let mut summary = slices::summarize(claims, maximum);
         summary.iter_mut().for_each(|claim| claim.priority = self.only);
         summary
     }

@@ -27,26 +27,26 @@ const MAX_SLICES_OF_BAND: usize = 64;
 /// The number of cells of a band before merging.
 const MAX_CELLS: usize = 512;
 
-/// The claims of all bands in at most `most` slices, ordered by band and then by wants.
-pub(super) fn summarize(index: &Index, most: usize) -> Claims {
-    let bands = highest_bands(index, most);
+/// The claims of all bands in at most `maximum` slices, ordered by band and then by wants.
+pub(super) fn summarize(index: &Index, maximum: usize) -> Claims {
+    let bands = highest_bands(index, maximum);
     let Some((lowest, above)) = bands.split_first() else { return Claims::new() };
-    let most = MAX_SLICES_OF_BAND.min(most / bands.len());
+    let maximum = MAX_SLICES_OF_BAND.min(maximum / bands.len());
     let mut summary = match index.first_from(ClaimKey::START).map(ClaimKey::band) {
         Some(further) if further < *lowest => {
             Claims::from_iter([claim(further, &index.before(ClaimKey::band_end(*lowest)))])
         }
-        _ => slices(index, *lowest, most),
+        _ => slices(index, *lowest, maximum),
     };
-    summary.extend(above.iter().flat_map(|band| slices(index, *band, most)));
+    summary.extend(above.iter().flat_map(|band| slices(index, *band, maximum)));
     summary
 }
 
 /// In ascending order.
-fn highest_bands(index: &Index, most: usize) -> Vec<i16> {
+fn highest_bands(index: &Index, maximum: usize) -> Vec<i16> {
     let mut bands = Vec::new();
     let mut end = ClaimKey::END;
-    while bands.len() < most
+    while bands.len() < maximum
         && let Some(key) = index.last_before(end)
     {
         bands.push(key.band());
@@ -104,9 +104,9 @@ impl Ord for Cell {
     }
 }
 
-/// Merges the claims of `band` into at most `most` slices.
-pub(super) fn slices(index: &Index, band: i16, most: usize) -> Claims {
-    merged(cells(index, band), most).iter().map(|cell| claim(band, &cell.totals)).collect()
+/// Merges the claims of `band` into at most `maximum` slices.
+pub(super) fn slices(index: &Index, band: i16, maximum: usize) -> Claims {
+    merged(cells(index, band), maximum).iter().map(|cell| claim(band, &cell.totals)).collect()
 }
 
 /// Clients beyond the maximum number of a claim are ignored.
@@ -147,8 +147,8 @@ fn cut(index: &Index, band: i16, cell: &Cell) -> (Cell, Cell) {
     (lower, upper)
 }
 
-/// Merges adjacent cells until there are at most `most`.
-fn merged(mut cells: Vec<Cell>, most: usize) -> Vec<Cell> {
+/// Merges adjacent cells until there are at most `maximum`.
+fn merged(mut cells: Vec<Cell>, maximum: usize) -> Vec<Cell> {
     // The number of clients from each cell up.
     let mut upwards: Vec<f64> = cells
         .iter()
@@ -161,7 +161,7 @@ fn merged(mut cells: Vec<Cell>, most: usize) -> Vec<Cell> {
     upwards.reverse();
     let mut costs: Vec<f64> =
         cells.windows(2).zip(&upwards).map(|(pair, upwards)| pair[0].cost_of_merging(&pair[1], *upwards)).collect();
-    while cells.len() > most {
+    while cells.len() > maximum {
         let cheapest = costs.iter().enumerate().min_by(|(_, one), (_, other)| one.total_cmp(other));
         let Some((at, _)) = cheapest else { break };
         let upper = cells.remove(at + 1);

@@ -140,7 +140,7 @@ impl BelowParent {
             (None, _) => wants,
             (Some(_), part) => wants.min(part.unwrap_or_default()),
         };
-        let most = match group.supplied {
+        let maximum = match group.supplied {
             _ if !group.is_limited => Amount::MAX,
             // With whole units a node is lent a unit for the fractions of several groups.
             Some(_) if whole_units => Amount::clamped(1.0),
@@ -148,7 +148,7 @@ impl BelowParent {
             // Until the parent knows of the group, it divides without it.
             None => rule.and_then(|rule| rule.limits.max).unwrap_or(Amount::MAX),
         };
-        let rest = wants.saturating_sub(part).min(most);
+        let rest = wants.saturating_sub(part).min(maximum);
         [present(own, part, totals.weight > 0), present(beyond, rest, rest > Amount::ZERO)]
     }
 }
@@ -373,12 +373,12 @@ impl Groups {
         }
         let wanting: Vec<u32> =
             self.leaves().filter(|at| self.tree[*at as usize].division.totals().weight > 0).collect();
-        let most = self.slices_of_each(&wanting);
+        let maximum = self.slices_of_each(&wanting);
         let demand = |at: &u32| {
             let group = &self.tree[*at as usize];
             let wants = group.division.wanted();
-            let mut claims = raised_to(group.division.summarize(most), wants.ceil());
-            claims.extend(group.division.summarize_minimums(most));
+            let mut claims = raised_to(group.division.summarize(maximum), wants.ceil());
+            claims.extend(group.division.summarize_minimums(maximum));
             let mut held = held(*at);
             held += held_by.get(at).copied().unwrap_or_default();
             GroupDemand { path: Arc::clone(&group.path), claims, held: held.ceil() }

@@ -52,9 +52,9 @@ impl Records {
         self.end() - self.vacant.len()
     }
 
-    /// Whether only the first `most` slots were ever used.
-    pub(super) fn fits_in(&self, most: usize) -> bool {
-        self.end() <= most
+    /// Whether only the first `maximum` slots were ever used.
+    pub(super) fn fits_in(&self, maximum: usize) -> bool {
+        self.end() <= maximum
     }
 
     /// The records and vacant slots, in order. There must be only one block.

@@ -21,15 +21,15 @@ pub(in crate::pool) struct NoteBudget {
     /// Includes notes that are not due.
     all: bool,
     /// Maximum number of remembered entries of each kind.
-    pub(in crate::pool) most: usize,
+    pub(in crate::pool) max_entries: usize,
     entries: usize,
     bytes: usize,
 }
 
 impl NoteBudget {
     /// Limits a batch to this number of entries and bytes. The last entry may exceed the bytes.
-    pub(in crate::pool) fn new(now: Millis, all: bool, most: usize, entries: usize, bytes: usize) -> NoteBudget {
-        NoteBudget { now, all, most, entries, bytes }
+    pub(in crate::pool) fn new(now: Millis, all: bool, max_entries: usize, entries: usize, bytes: usize) -> NoteBudget {
+        NoteBudget { now, all, max_entries, entries, bytes }
     }
 
     /// Whether an entry with this due time fits into the batch.

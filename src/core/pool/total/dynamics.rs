@@ -24,7 +24,7 @@ pub(in crate::pool) struct Gauge {
     pub(in crate::pool) connected: f64,
     /// The wants of clients that wait because the total is too small.
     pub(in crate::pool) waiting: f64,
-    pub(in crate::pool) least: f64,
+    pub(in crate::pool) minimum: f64,
 }
 
 /// With [`DropMode::Rate`]: an overload of twice the base makes the total fall by a factor of e in this time.
@@ -66,7 +66,7 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
             total * (speed * seconds / time_constant).exp()
         }
         RaiseMode::Demand => {
-            let enough = gauge.connected + gauge.waiting.max(2.0 * gauge.least).max(gauge.connected * 0.125);
+            let enough = gauge.connected + gauge.waiting.max(2.0 * gauge.minimum).max(gauge.connected * 0.125);
             if total < enough { (total * (seconds / time_constant).exp()).min(enough) } else { total }
         }
     }
@@ -113,7 +113,7 @@ mod tests {
             possible_use: 0.0,
             connected,
             waiting: 0.0,
-            least: 0.0,
+            minimum: 0.0,
         }
     }
 
@@ -145,13 +145,13 @@ mod tests {
         };
         for case in cases("law_B_2019_05_to_2023") {
             let (mut total, mut connected) = (number(&case["T0"]), 0.0);
-            let least = number(&case["min"]);
-            assert_eq!(number(&case["raise_threshold"]), 2.0 * least);
+            let minimum = number(&case["min"]);
+            assert_eq!(number(&case["raise_threshold"]), 2.0 * minimum);
             let events = case["events"].as_array().expect("events").iter();
             for (event, expected) in events.zip(case["total_after"].as_array().expect("totals")) {
                 let amount = number(&event[1]);
                 let ceiling = number(&case["max"]);
-                let gauge = |connected| Gauge { floor: least, ceiling, least, ..gauge(least, 0.0, connected) };
+                let gauge = |connected| Gauge { floor: minimum, ceiling, minimum, ..gauge(minimum, 0.0, connected) };
                 match event[0].as_str().expect("a name") {
                     "connected" => connected = amount,
                     "freeze" => total = dropped(total, amount, &gauge(connected), &settings),

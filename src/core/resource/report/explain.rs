@@ -125,7 +125,7 @@ pub struct Others {
     /// The number of these holders.
     pub count: usize,
     /// The holders with the largest amounts.
-    pub most: Vec<Beyond>,
+    pub largest: Vec<Beyond>,
     /// When all of it has ended, even if no holder confirms a smaller lease.
     pub until: Millis,
     /// Not all holders were visited.
@@ -363,11 +363,11 @@ fn others(resource: &Resource, slot: u32, now: Millis, terms: &mut KnownTerms) -
         others.count += 1;
         let until = record.leases.last_above(due, now);
         others.until = others.until.max(until);
-        let least = others.most.iter().map(|other| other.beyond).fold(Amount::MAX, Amount::min);
-        if others.most.len() < MAX_NAMED || beyond > least {
-            others.most.push(Beyond { id: record.id.to_string(), beyond, until, asks: asks(record) });
-            others.most.sort_by(|one, other| other.beyond.get().total_cmp(&one.beyond.get()));
-            others.most.truncate(MAX_NAMED);
+        let least = others.largest.iter().map(|other| other.beyond).fold(Amount::MAX, Amount::min);
+        if others.largest.len() < MAX_NAMED || beyond > least {
+            others.largest.push(Beyond { id: record.id.to_string(), beyond, until, asks: asks(record) });
+            others.largest.sort_by(|one, other| other.beyond.get().total_cmp(&one.beyond.get()));
+            others.largest.truncate(MAX_NAMED);
         }
     }
     others

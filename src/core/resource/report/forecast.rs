@@ -186,9 +186,9 @@ impl Forecast {
             (resource.counted(kind, mode == HolderMode::UnderstandsTerms, claims), ClaimParts::default())
         };
         resource.settings.put_rule(kind, &id, &mut claims);
-        if let Some(most) = resource.settings.max_priority {
+        if let Some(maximum) = resource.settings.max_priority {
             // A child node gets the rules, and caps the claims of its own clients.
-            claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
+            claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(maximum));
         }
         let slot = resource.book.add_holder(kind, id, Principal::NONE);
         resource.book.set_mode(slot, mode);
@@ -202,8 +202,8 @@ impl Forecast {
         self.due_before.push((slot, due));
     }
 
-    /// Finishes the forecast. The report names up to `most` holders whose due changes.
-    pub fn finish(mut self, most: usize) -> ForecastReport {
+    /// Finishes the forecast. The report names up to `maximum` holders whose due changes.
+    pub fn finish(mut self, maximum: usize) -> ForecastReport {
         self.resource.deal_units(self.at);
         let (resource, now) = (&self.resource, self.at);
         let sums = resource.sums();
@@ -229,7 +229,7 @@ impl Forecast {
             ungrouped_nodes: self.ungrouped_nodes,
         };
         if is_foreseen {
-            self.divide(&mut forecast, is_bounded, most);
+            self.divide(&mut forecast, is_bounded, maximum);
         }
         forecast
     }
@@ -249,7 +249,7 @@ impl Forecast {
         changes.into_values().collect()
     }
 
-    fn divide(&self, forecast: &mut ForecastReport, is_bounded: bool, most: usize) {
+    fn divide(&self, forecast: &mut ForecastReport, is_bounded: bool, maximum: usize) {
         let (resource, now, mut terms) = (&self.resource, self.at, Vec::new());
         let (mut all, mut until) = (Sum::ZERO, None);
         let mut changed = Vec::new();
@@ -278,7 +278,7 @@ impl Forecast {
         forecast.due.1 = Some(all);
         let by = |(_, before, after): &(u32, Amount, Amount)| (after.get() - before.get()).abs();
         changed.sort_by(|one, other| by(other).total_cmp(&by(one)));
-        changed.truncate(most);
+        changed.truncate(maximum);
         forecast.changes = changed.into_iter().map(|changed| self.change(changed)).collect();
     }
 

@@ -81,7 +81,7 @@ fn newcomer_learns_which_leases_it_waits_for() {
     server.asks("new", 30.0);
     let explanation = server.explain("new");
     let Block::Others(others) = &explanation.blocks[0] else { panic!("{explanation:?}") };
-    assert_eq!((others.beyond.get(), others.count, others.most[0].id.as_str()), (30.0, 1, "greedy"));
+    assert_eq!((others.beyond.get(), others.count, others.largest[0].id.as_str()), (30.0, 1, "greedy"));
     assert_says(&explanation, &["new wants 30, is due 30 and has 0", "greedy 30 (until 62 s from now)"]);
     assert!(explanation.latest > Some(Millis(60_000)), "the lease counts a little longer than it lasts");
     server.pass(20_000);
@@ -180,7 +180,7 @@ fn explanation_names_the_largest_of_many_holders() {
     server.asks("new", 1.0);
     let explanation = server.explain("new");
     let others = explanation.blocks.iter().find_map(|block| match block {
-        Block::Others(others) => Some((others.count, others.most.len(), others.most[0].id.as_str())),
+        Block::Others(others) => Some((others.count, others.largest.len(), others.largest[0].id.as_str())),
         _ => None,
     });
     assert_eq!(others, Some((10, 5, "c\n9")));

@@ -167,7 +167,7 @@ impl Explanation {
     }
 
     fn others(&self, others: &Others) -> String {
-        let named = others.most.iter().map(|other| {
+        let named = others.largest.iter().map(|other| {
             let late = other.asks.map_or(Millis(0), |asks| self.at.since(asks));
             let silence = match late.0 / 1000 {
                 // A request may be on its way.
@@ -178,7 +178,7 @@ impl Explanation {
             format!("{id} {beyond} (until {until} from now{silence})")
         });
         let named = named.collect::<Vec<_>>().join(", ");
-        let more = others.count.saturating_sub(others.most.len());
+        let more = others.count.saturating_sub(others.largest.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let partly = if others.incomplete { " among the holders checked" } else { "" };
         let count = if others.count == 1 { "Another holder has" } else { "Other holders have" };
