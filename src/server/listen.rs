@@ -4,7 +4,6 @@
 //! client, so they happen on the thread that will serve the connection, under one deadline ([`Accepted::open`]).
 
 pub(crate) mod accounts;
-pub(crate) mod budget;
 mod caller;
 mod connection;
 mod distribution;
@@ -16,6 +15,7 @@ mod protocol_detection;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;
+pub(crate) mod waiting_bytes;
 
 use std::net::SocketAddr;
 

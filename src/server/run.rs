@@ -39,11 +39,10 @@ use crate::{
     listen::{
         Addresses, ArbiterQueue, InProcess, ListenOption, Listener,
         accounts::Accounts,
-        arbiter_queue, bind,
-        budget::Budget,
-        distribute, local,
+        arbiter_queue, bind, distribute, local,
         open_connections::{OpenConnections, sweep},
         tls::{self, TlsOptions},
+        waiting_bytes::WaitingBytes,
     },
     node::{NodeHandle, NodeStart, Parent, Threads, addresses::ServerInfo, spawn},
     observe::metrics,
@@ -245,7 +244,7 @@ impl Prepared {
         let stored = self.joined.as_ref();
         HealthSources {
             connections: self.listeners.clients.open.clone(),
-            budget: Arc::clone(&self.guard.budget),
+            waiting_bytes: Arc::clone(&self.guard.waiting_bytes),
             stored: stored.map(|joined| (joined.membership.raft.clone(), Arc::new(joined.data.clone()))),
             tls: self.guard.tls.clone(),
             extra,
@@ -405,8 +404,15 @@ fn guard(options: &Options, first: &InitialConfiguration, files: &CredentialFile
     let accounts = Arc::<Accounts>::default();
     let authorizer = authorizer(&listeners, has_policy, has_tls, &options.access, files, &accounts)?;
     let limits = Arc::new(options.limits.clone());
-    let budget = Arc::new(Budget::within(&limits));
-    Ok(Guard { authorizer, tls, limits, accounts, budget, names: HostNames::new(&options.access.http_names, None) })
+    let waiting_bytes = Arc::new(WaitingBytes::within(&limits));
+    Ok(Guard {
+        authorizer,
+        tls,
+        limits,
+        accounts,
+        waiting_bytes,
+        names: HostNames::new(&options.access.http_names, None),
+    })
 }
 
 /// Serves gRPC on each thread. Returns the queues for its connections.

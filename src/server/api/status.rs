@@ -18,7 +18,7 @@ use leaseway_proto::{
 use leaseway_raft::{Mastership, RaftHandle};
 
 use crate::{
-    listen::{budget::Budget, open_connections::OpenConnections, tls::Tls},
+    listen::{open_connections::OpenConnections, tls::Tls, waiting_bytes::WaitingBytes},
     node::{NodeHandle, addresses::PeerEndpoints, addresses::ServerInfo},
     observe::{
         changes::{ChangeKind, NO_MASTER},
@@ -57,7 +57,7 @@ impl std::fmt::Debug for ReadinessProbe {
 #[derive(Clone)]
 pub(crate) struct HealthSources {
     pub(crate) connections: OpenConnections,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) waiting_bytes: Arc<WaitingBytes>,
     /// The peers and the data directory, if there is one.
     pub(crate) stored: Option<(RaftHandle, Arc<PathBuf>)>,
     pub(crate) tls: Option<Arc<Tls>>,
@@ -96,7 +96,7 @@ impl HealthSources {
             limit_use("holders", "--max-clients", node.holders(), limits.clients),
             limit_use("connections", "--max-connections", self.connections.count(), limits.connections),
             limit_use("watchers", "--max-watchers", node.watching(), limits.watchers),
-            limit_use("buffered bytes", "--max-waiting-bytes", self.budget.used(), limits.waiting_bytes),
+            limit_use("buffered bytes", "--max-waiting-bytes", self.waiting_bytes.used(), limits.waiting_bytes),
         ];
         // A limit of 0 turns them off.
         let shown = [

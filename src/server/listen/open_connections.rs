@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use crate::{
     listen::{
         accounts::{Account, Accounts, RequestOrigin, SlotsTaken},
-        budget::{Activity, Budget, ConnectionBudget},
+        waiting_bytes::{Activity, ConnectionBytes, WaitingBytes},
     },
     observe::metrics::{self, Closed},
 };
@@ -55,7 +55,7 @@ pub(crate) struct OpenConnections(Arc<Connections>);
 struct Connections {
     limits: ConnectionLimits,
     accounts: Arc<Accounts>,
-    budget: Arc<Budget>,
+    waiting_bytes: Arc<WaitingBytes>,
     count: AtomicUsize,
     table: Mutex<ConnectionTable>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct OpenConnection {
     is_known: AtomicBool,
     listener: Weak<Connections>,
     key: usize,
-    pub(crate) budget: Arc<ConnectionBudget>,
+    pub(crate) waiting_bytes: Arc<ConnectionBytes>,
     /// The expiry of its certificate.
     ends: OnceLock<SystemTime>,
     /// The number of recent invalid tokens.
@@ -141,7 +141,7 @@ impl OpenConnection {
         self.principal.store(identity.0, Ordering::Relaxed);
         self.is_known.store(true, Ordering::Relaxed);
         drop(table);
-        self.budget.count_to(account);
+        self.waiting_bytes.count_to(account);
         true
     }
 
@@ -228,7 +228,7 @@ impl ConnectionTable {
         let Some((largest, _)) = largest.filter(|(_, count)| *count > own + 1) else { return false };
         let idle = self.connections.iter_mut().map(|(_, entry)| entry).filter(|entry| {
             let connection = &entry.connection;
-            !entry.is_leaving && connection.principal() == largest && connection.budget.activity().is_idle()
+            !entry.is_leaving && connection.principal() == largest && connection.waiting_bytes.activity().is_idle()
         });
         let Some(entry) = idle.min_by_key(|entry| entry.quiet_since) else { return false };
         entry.is_leaving = true;
@@ -250,7 +250,7 @@ impl Connections {
         let mut left = Vec::new();
         for (_, entry) in &mut table.connections {
             let connection = &entry.connection;
-            let activity = connection.budget.activity();
+            let activity = connection.waiting_bytes.activity();
             if activity != entry.activity {
                 (entry.activity, entry.quiet_since) = (activity, now);
             }
@@ -279,9 +279,13 @@ impl Connections {
 }
 
 impl OpenConnections {
-    pub(crate) fn new(limits: ConnectionLimits, accounts: Arc<Accounts>, budget: Arc<Budget>) -> OpenConnections {
+    pub(crate) fn new(
+        limits: ConnectionLimits,
+        accounts: Arc<Accounts>,
+        waiting_bytes: Arc<WaitingBytes>,
+    ) -> OpenConnections {
         let (count, table) = (AtomicUsize::new(0), Mutex::default());
-        OpenConnections(Arc::new(Connections { limits, accounts, budget, count, table }))
+        OpenConnections(Arc::new(Connections { limits, accounts, waiting_bytes, count, table }))
     }
 
     /// Limits the number of connections and nothing else.
@@ -289,7 +293,7 @@ impl OpenConnections {
     pub(crate) fn at_most(most: usize) -> OpenConnections {
         let (share, stalled) = (PrincipalShare::ALL, Duration::from_secs(60));
         let limits = ConnectionLimits { most, share, idle: None, stalled };
-        OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, share)))
+        OpenConnections::new(limits, Arc::default(), Arc::new(WaitingBytes::new(1 << 20, 1 << 20, share)))
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -317,7 +321,7 @@ impl OpenConnections {
             is_known: AtomicBool::new(false),
             listener: Arc::downgrade(listener),
             key: table.connections.vacant_key(),
-            budget: Arc::new(ConnectionBudget::new(Arc::clone(&listener.budget), account)),
+            waiting_bytes: Arc::new(ConnectionBytes::new(Arc::clone(&listener.waiting_bytes), account)),
             ends: OnceLock::new(),
             refused: AtomicU32::new(0),
             ending: watch::Sender::new(None),

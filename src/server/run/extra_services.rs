@@ -40,11 +40,10 @@ use crate::{
     listen::{
         Caller, ListenOption, Listener, ListenerSettings,
         accounts::Accounts,
-        bind,
-        budget::Budget,
-        local,
+        bind, local,
         open_connections::{OpenConnections, sweep},
         tls::{self, TlsOptions},
+        waiting_bytes::WaitingBytes,
     },
     observe::{audit::Event, metrics::CallKind},
     run::{
@@ -90,9 +89,9 @@ impl ExtraServices {
         let listeners: Vec<_> = listeners.iter().map(|listener| (listener.flag, listener.address)).collect();
         let authorizer = authorizer(&listeners, policy.is_some(), has_tls, &access, &files, &accounts)?;
         authorizer.set_policy(policy);
-        let (limits, budget) = (Arc::new(limits.clone()), Arc::new(Budget::within(&limits)));
+        let (limits, waiting_bytes) = (Arc::new(limits.clone()), Arc::new(WaitingBytes::within(&limits)));
         let names = HostNames::new(&access.http_names, None);
-        let guard = Guard { authorizer, tls, limits, accounts, budget, names };
+        let guard = Guard { authorizer, tls, limits, accounts, waiting_bytes, names };
         let listeners = guard.listeners()?;
         spawn(sweep(listeners.open(), Arc::clone(&guard.accounts)));
         if let Some(tls) = &guard.tls {

@@ -13,9 +13,9 @@ use crate::{
     listen::{
         ListenerSettings, PendingHandshakes,
         accounts::Accounts,
-        budget::Budget,
         open_connections::{ConnectionLimits, OpenConnections},
         tls::Tls,
+        waiting_bytes::WaitingBytes,
     },
     observe::{
         audit::{Audit, AuditTarget},
@@ -50,7 +50,7 @@ pub(crate) struct Guard {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) accounts: Arc<Accounts>,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) waiting_bytes: Arc<WaitingBytes>,
     /// Host names of HTTP listeners without TLS.
     pub(crate) names: HostNames,
 }
@@ -67,7 +67,7 @@ impl Guard {
 
     /// Settings for one listener of each kind.
     pub(crate) fn listeners(&self) -> Result<ListenerSet, ServeError> {
-        ListenerSet::new(self.tls.as_deref(), &self.limits, &self.accounts, &self.budget)
+        ListenerSet::new(self.tls.as_deref(), &self.limits, &self.accounts, &self.waiting_bytes)
     }
 }
 
@@ -115,7 +115,7 @@ impl ListenerSet {
         tls: Option<&Tls>,
         limits: &Limits,
         accounts: &Arc<Accounts>,
-        budget: &Arc<Budget>,
+        waiting_bytes: &Arc<WaitingBytes>,
     ) -> Result<ListenerSet, ServeError> {
         let pending_handshakes = PendingHandshakes::new(MAX_PENDING_HANDSHAKES, limits.share());
         let settings = |service: Service| {
@@ -123,7 +123,7 @@ impl ListenerSet {
             Ok::<_, ServeError>(ListenerSettings {
                 service,
                 tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
-                open: OpenConnections::new(limits, Arc::clone(accounts), Arc::clone(budget)),
+                open: OpenConnections::new(limits, Arc::clone(accounts), Arc::clone(waiting_bytes)),
                 pending_handshakes: pending_handshakes.clone(),
             })
         };

@@ -25,7 +25,7 @@ use crate::{
     listen::{
         Caller,
         accounts::RequestOrigin,
-        budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY, NESTED_PER_ENTRY},
+        waiting_bytes::{Charge, ConnectionBytes, ENTRY, NESTED_PER_ENTRY, TooManyBytes},
     },
     node::{NodeHandle, NotMaster, RequestError, addresses::PeerEndpoints, addresses::ServerInfo},
     observe::metrics::{CallKind, Reason, RequestMethod},
@@ -375,10 +375,10 @@ fn metered<T>(method: RequestMethod, since: Instant, result: Result<T, Status>) 
 }
 
 /// Charges the entries of a child node's request.
-fn charge_entries(request: &Request<GetServerCapacityRequest>) -> Result<Option<Charge>, BeyondBudget> {
-    let Some(budget) = request.extensions().get::<Arc<ConnectionBudget>>() else { return Ok(None) };
+fn charge_entries(request: &Request<GetServerCapacityRequest>) -> Result<Option<Charge>, TooManyBytes> {
+    let Some(bytes) = request.extensions().get::<Arc<ConnectionBytes>>() else { return Ok(None) };
     let entries = request.get_ref().resource.iter().map(|entry| 1 + entry.wants.len() / NESTED_PER_ENTRY);
-    Charge::part(budget, ENTRY * entries.sum::<usize>()).map(Some)
+    Charge::part(bytes, ENTRY * entries.sum::<usize>()).map(Some)
 }
 
 #[tonic::async_trait]

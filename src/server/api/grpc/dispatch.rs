@@ -32,8 +32,8 @@ use crate::{
     auth::{Authorizer, CallerCache},
     listen::{
         Caller,
-        budget::{Charge, ENTRY, REQUEST},
         open_connections::OpenConnection,
+        waiting_bytes::{Charge, ENTRY, REQUEST},
     },
     observe::metrics::CallKind,
 };
@@ -192,7 +192,7 @@ impl ConnectionService {
     }
 
     fn charged_body(&self, body: Incoming) -> Result<RequestBody, Status> {
-        let charge = Charge::request(&self.0.connection.budget, REQUEST)?;
+        let charge = Charge::request(&self.0.connection.waiting_bytes, REQUEST)?;
         Ok(RequestBody::new(body, self.0.dispatcher.limits, charge))
     }
 
@@ -257,15 +257,15 @@ impl ConnectionService {
         }
         let extensions = request.extensions_mut();
         extensions.insert(self.0.caller.clone());
-        extensions.insert(Arc::clone(&self.0.connection.budget));
+        extensions.insert(Arc::clone(&self.0.connection.waiting_bytes));
         Ok(request)
     }
 
     /// Leaves a request to tonic.
     fn pass_on(&self, request: Request<Incoming>, headers: &Headers) -> Result<Answering, Status> {
         let ConnectionContext { dispatcher, connection, .. } = &*self.0;
-        let charge = Charge::request(&connection.budget, REQUEST + headers.bytes)?;
-        let body_charge = Charge::part(&connection.budget, 0)?;
+        let charge = Charge::request(&connection.waiting_bytes, REQUEST + headers.bytes)?;
+        let body_charge = Charge::part(&connection.waiting_bytes, 0)?;
         let is_stream = matches!(request.uri().path(), RENEW | QUOTAS);
         let body = if is_stream { RequestBody::of_stream } else { RequestBody::new };
         let request = self.with_context(request)?.map(|incoming| body(incoming, dispatcher.limits, body_charge));

@@ -32,7 +32,7 @@ use super::{admitted, page_size};
 use crate::{
     api::status::{HealthSources, own_status},
     auth::Admitted,
-    listen::budget::{Charge, ConnectionBudget},
+    listen::waiting_bytes::{Charge, ConnectionBytes},
     node::{self, NodeHandle, addresses::ServerInfo},
     observe::metrics::CallKind,
 };
@@ -297,10 +297,9 @@ impl Service for StatusService {
         let admitted = admitted(&request, self.node.authorizer());
         admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;
         // Charged before the page is made, so that a refusal costs nothing.
-        let budget = request.extensions().get::<Arc<ConnectionBudget>>();
-        let _charge = budget
-            .map(|budget| Charge::part(budget, ROW_BYTES * page_size(request.get_ref().page_size)))
-            .transpose()?;
+        let bytes = request.extensions().get::<Arc<ConnectionBytes>>();
+        let _charge =
+            bytes.map(|bytes| Charge::part(bytes, ROW_BYTES * page_size(request.get_ref().page_size))).transpose()?;
         let _permit = self.page_permits.acquire().await;
         let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
         let health = match admitted.reads_everything() {

@@ -49,7 +49,7 @@ pub(super) async fn render(State(pages): State<Pages>) -> impl IntoResponse {
         resources: pages.node.resources(),
         over_capacity: rest.over_capacity + statuses.iter().filter(|status| is_over_capacity(&status.report)).count(),
         connections: pages.health.connections.count(),
-        waiting_bytes: pages.health.budget.used(),
+        waiting_bytes: pages.health.waiting_bytes.used(),
         watchers: pages.node.watching(),
         subscribers: pages.node.subscribers().count(),
         config_version: config.version,

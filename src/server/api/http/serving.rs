@@ -37,8 +37,8 @@ use crate::{
     auth::{Authorizer, CallerCache},
     listen::{
         Accepted, Caller, Listener,
-        budget::{Charge, ChargedBytes, REQUEST},
         open_connections::{Ending, OpenConnection},
+        waiting_bytes::{Charge, ChargedBytes, REQUEST},
     },
     observe::metrics::CallKind,
     runtime::{
@@ -131,7 +131,7 @@ async fn answer(
     bytes: usize,
     request: Request,
 ) -> Result<http::Response<Page>, Infallible> {
-    let charge = match Charge::request(&connection.budget, bytes) {
+    let charge = match Charge::request(&connection.waiting_bytes, bytes) {
         Ok(charge) => charge,
         Err(why) => return Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, &why)),
     };
@@ -192,7 +192,7 @@ impl Body for Page {
         };
         let next = ready!(Pin::new(body).poll_frame(context));
         let bytes = next.and_then(Result::ok).and_then(|frame| frame.into_data().ok());
-        // If a message exceeds the budget, the stream ends, and the page reconnects.
+        // If a message exceeds the limit of waiting bytes, the stream ends, and the page reconnects.
         Poll::Ready(bytes.and_then(|bytes| {
             let charge = Some(Charge::answer(request_charge.connection(), bytes.len()).ok()?);
             Some(Ok(Frame::data(ChargedBytes { bytes, charge })))

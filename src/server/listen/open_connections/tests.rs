@@ -1,13 +1,13 @@
 use super::*;
-use crate::listen::budget::Charge;
+use crate::listen::waiting_bytes::Charge;
 
 const IDLE: Duration = Duration::from_secs(600);
 const LIMITS: ConnectionLimits =
     ConnectionLimits { most: 8, share: PrincipalShare::ALL, idle: Some(IDLE), stalled: Duration::from_secs(60) };
 
 fn listener(limits: ConnectionLimits) -> OpenConnections {
-    let budget = Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL);
-    OpenConnections::new(limits, Arc::default(), Arc::new(budget))
+    let waiting_bytes = WaitingBytes::new(1 << 20, 1 << 20, PrincipalShare::ALL);
+    OpenConnections::new(limits, Arc::default(), Arc::new(waiting_bytes))
 }
 
 fn address(last: u8) -> IpAddr {
@@ -57,7 +57,7 @@ fn a_newcomer_displaces_the_longest_idle_connection_of_the_principal_with_most()
     let modest: Vec<ConnectionPermit> = (0..2).filter_map(|_| open.admit(address(2))).collect();
     let permits: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
     assert_eq!(permits.len(), 6);
-    let busy = Charge::request(&permits[0].connection.budget, 1).expect("there is room");
+    let busy = Charge::request(&permits[0].connection.waiting_bytes, 1).expect("there is room");
     assert!(open.admit(address(1)).is_none(), "it would displace itself");
     let newcomer = open.admit(address(3)).expect("it displaces another");
     let ended: Vec<_> = permits.iter().map(told).collect();
@@ -74,8 +74,8 @@ fn idle_and_stalled_connections_end() {
     let open = listener(LIMITS);
     let permit = || open.admit(address(1)).expect("there is room");
     let (idle, stalled, waiting) = (permit(), permit(), permit());
-    let _answer = Charge::answer(&stalled.connection.budget, 100).expect("there is room");
-    let _request = Charge::request(&waiting.connection.budget, 100).expect("there is room");
+    let _answer = Charge::answer(&stalled.connection.waiting_bytes, 100).expect("there is room");
+    let _request = Charge::request(&waiting.connection.waiting_bytes, 100).expect("there is room");
     let endings = || [&idle, &stalled, &waiting].map(told);
     let begin = Instant::now();
     let check = |now| open.0.check(now, SystemTime::now());
@@ -84,7 +84,7 @@ fn idle_and_stalled_connections_end() {
     check(begin + LIMITS.stalled);
     assert_eq!(endings(), [None, Some(Ending::Now), None]);
     // A request counts as activity.
-    drop(Charge::request(&idle.connection.budget, 100));
+    drop(Charge::request(&idle.connection.waiting_bytes, 100));
     check(begin + IDLE);
     assert_eq!(endings()[0], None);
     check(begin + IDLE * 2);
@@ -95,7 +95,7 @@ fn idle_and_stalled_connections_end() {
 fn a_busy_connection_ends_when_its_certificate_expires() {
     let open = listener(LIMITS);
     let permit = open.admit(address(1)).expect("there is room");
-    let _busy = Charge::request(&permit.connection.budget, 100).expect("there is room");
+    let _busy = Charge::request(&permit.connection.waiting_bytes, 100).expect("there is room");
     let end = SystemTime::now() + Duration::from_secs(60);
     permit.connection.ends_at(end);
     open.0.check(Instant::now(), end - Duration::from_millis(1));

@@ -22,7 +22,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use crate::{
-    listen::budget::{BeyondBudget, Charge, ENTRY, NESTED_PER_ENTRY},
+    listen::waiting_bytes::{Charge, ENTRY, NESTED_PER_ENTRY, TooManyBytes},
     runtime::coop::{ChunkPermit, CoopBudget, ENTRIES},
 };
 
@@ -98,8 +98,8 @@ impl RequestBody {
     }
 }
 
-/// The error for a message whose decoded size exceeds the budget.
-fn too_many(entries: usize, why: BeyondBudget) -> Status {
+/// The error for a message whose decoded size exceeds the limit of waiting bytes.
+fn too_many(entries: usize, why: TooManyBytes) -> Status {
     match entries {
         0 => why.into(),
         _ => Status::resource_exhausted(format!("the message has {entries} entries so far, {ENTRY} bytes each: {why}")),

@@ -18,7 +18,7 @@ use tonic::Status;
 
 use super::request_body::PREFIX;
 use crate::{
-    listen::budget::{Charge, ChargedBytes},
+    listen::waiting_bytes::{Charge, ChargedBytes},
     runtime::coop::{ChunkPermit, ENTRIES},
 };
 
@@ -154,7 +154,7 @@ impl Source {
 impl StreamAnswer {
     /// Wraps tonic's answer. tonic encodes on demand, and until then keeps the decoded answer, whose size is unknown.
     /// So the first frame, which is usually the whole message, is requested immediately. Fails if it exceeds the
-    /// budget.
+    /// limits of waiting bytes.
     pub(super) async fn begin(body: tonic::body::Body, request: Charge) -> Result<StreamAnswer, Status> {
         let mut source = Source::Tonic(body);
         let first = poll_fn(|task| Poll::Ready(source.poll(task))).await;
@@ -251,7 +251,7 @@ mod tests {
     use crate::{
         listen::{
             accounts::Accounts,
-            budget::{Budget, ConnectionBudget, REQUEST},
+            waiting_bytes::{ConnectionBytes, REQUEST, WaitingBytes},
         },
         node::block_on,
     };
@@ -276,11 +276,11 @@ mod tests {
         }
     }
 
-    /// A connection with a budget of `bytes`, and a request on it.
-    fn connection(bytes: usize) -> (Arc<ConnectionBudget>, Charge) {
+    /// A connection with a limit of `bytes`, and a request on it.
+    fn connection(bytes: usize) -> (Arc<ConnectionBytes>, Charge) {
         let account = Accounts::default().of_address([10, 0, 0, 1].into());
-        let budget = Arc::new(Budget::new(bytes, bytes, PrincipalShare::ALL));
-        let connection = Arc::new(ConnectionBudget::new(budget, account));
+        let waiting_bytes = Arc::new(WaitingBytes::new(bytes, bytes, PrincipalShare::ALL));
+        let connection = Arc::new(ConnectionBytes::new(waiting_bytes, account));
         let request = Charge::request(&connection, REQUEST).expect("there is room");
         (connection, request)
     }

@@ -1,7 +1,7 @@
 //! Bounds on waiting bytes: incomplete bodies and unsent answers.
 //!
 //! Limits per stream do not bound the product: ten thousand connections may have a thousand streams each, with answers
-//! of the maximum size. So waiting bytes are charged to their connection and to one budget of the process, in which no
+//! of the maximum size. So waiting bytes are charged to their connection and to the waiting bytes of the process, in which no
 //! principal has more than its share. Excess requests are refused immediately.
 //!
 //! Each connection has a free allowance, so that ordinary requests touch no memory that threads share.
@@ -19,7 +19,7 @@ use crate::{config::limits::Limits, listen::accounts::Account};
 
 /// The free allowance of a connection, in bytes.
 const FREE: usize = 16 << 10;
-/// Connections draw on the budget in blocks of this size.
+/// Connections draw waiting bytes in blocks of this size.
 const BLOCK: usize = 16 << 10;
 /// Bytes charged for the stream and task of a request, in addition to its own bytes.
 pub(crate) const REQUEST: usize = 1 << 10;
@@ -28,18 +28,18 @@ pub(crate) const ENTRY: usize = 512;
 /// Number of nested entries that take as much memory as one top-level entry.
 pub(crate) const NESTED_PER_ENTRY: usize = 16;
 
-/// The budget of the process.
+/// The waiting bytes of the process, and their limits.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct WaitingBytes {
     used: AtomicUsize,
     most: usize,
     most_of_connection: usize,
     share: PrincipalShare,
 }
 
-/// The budget that a charge exceeds, and its size.
+/// The limit that a charge exceeds, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BeyondBudget {
+pub(crate) enum TooManyBytes {
     #[error(
         "too many bytes buffered for this connection (limit {0}): read answers and finish requests before you send more, or raise the server's --max-connection-bytes"
     )]
@@ -52,19 +52,19 @@ pub(crate) enum BeyondBudget {
     Process(usize),
 }
 
-impl From<BeyondBudget> for Status {
-    fn from(why: BeyondBudget) -> Status {
+impl From<TooManyBytes> for Status {
+    fn from(why: TooManyBytes) -> Status {
         Status::resource_exhausted(why.to_string())
     }
 }
 
-impl Budget {
-    pub(crate) fn within(limits: &Limits) -> Budget {
-        Budget::new(limits.waiting_bytes, limits.bytes_of_connection(), limits.share())
+impl WaitingBytes {
+    pub(crate) fn within(limits: &Limits) -> WaitingBytes {
+        WaitingBytes::new(limits.waiting_bytes, limits.bytes_of_connection(), limits.share())
     }
 
-    pub(crate) fn new(most: usize, most_of_connection: usize, share: PrincipalShare) -> Budget {
-        Budget { used: AtomicUsize::new(0), most, most_of_connection, share }
+    pub(crate) fn new(most: usize, most_of_connection: usize, share: PrincipalShare) -> WaitingBytes {
+        WaitingBytes { used: AtomicUsize::new(0), most, most_of_connection, share }
     }
 
     /// The bytes that connections have drawn.
@@ -72,7 +72,7 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn draw(&self, bytes: usize, account: &Account) -> Result<(), BeyondBudget> {
+    fn draw(&self, bytes: usize, account: &Account) -> Result<(), TooManyBytes> {
         let own = account.bytes.fetch_add(bytes, Ordering::Relaxed);
         let used = self.used.fetch_add(bytes, Ordering::Relaxed);
         if self.share.allows(own, bytes, used, self.most) {
@@ -80,7 +80,7 @@ impl Budget {
         }
         self.give_back(bytes, account);
         let is_full = used.saturating_add(bytes) > self.most;
-        Err(if is_full { BeyondBudget::Process(self.most) } else { BeyondBudget::Principal(self.most) })
+        Err(if is_full { TooManyBytes::Process(self.most) } else { TooManyBytes::Principal(self.most) })
     }
 
     fn give_back(&self, bytes: usize, account: &Account) {
@@ -91,13 +91,13 @@ impl Budget {
 
 /// The waiting bytes of one connection.
 #[derive(Debug)]
-pub(crate) struct ConnectionBudget {
-    budget: Arc<Budget>,
+pub(crate) struct ConnectionBytes {
+    waiting_bytes: Arc<WaitingBytes>,
     /// The account that is charged. Locked while bytes are drawn or given back, which few requests cause.
     account: Mutex<Arc<Account>>,
     /// The lower 32 bits count all charged bytes, the upper 32 bits those of unsent answers.
     held: AtomicU64,
-    /// Bytes drawn from the budget. Written while the account is locked.
+    /// Bytes drawn from the limit of the process. Written while the account is locked.
     drawn: AtomicUsize,
     /// The number of requests received.
     calls: AtomicU64,
@@ -146,10 +146,10 @@ fn to_be_drawn(charged: usize) -> usize {
     charged.saturating_sub(FREE).next_multiple_of(BLOCK)
 }
 
-impl ConnectionBudget {
-    pub(crate) fn new(budget: Arc<Budget>, account: Arc<Account>) -> ConnectionBudget {
-        ConnectionBudget {
-            budget,
+impl ConnectionBytes {
+    pub(crate) fn new(waiting_bytes: Arc<WaitingBytes>, account: Arc<Account>) -> ConnectionBytes {
+        ConnectionBytes {
+            waiting_bytes,
             account: Mutex::new(account),
             held: AtomicU64::new(0),
             drawn: AtomicUsize::new(0),
@@ -166,14 +166,14 @@ impl ConnectionBudget {
         self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    fn add(&self, bytes: usize, kind: ChargeKind) -> Result<(), BeyondBudget> {
-        let most = self.budget.most_of_connection;
+    fn add(&self, bytes: usize, kind: ChargeKind) -> Result<(), TooManyBytes> {
+        let most = self.waiting_bytes.most_of_connection;
         // Neither half of the count may overflow.
         if bytes > most {
-            return Err(BeyondBudget::Connection(most));
+            return Err(TooManyBytes::Connection(most));
         }
         let after = charged(self.held.fetch_add(kind.packed(bytes), Ordering::Relaxed)) + bytes;
-        let outcome = if after > most { Err(BeyondBudget::Connection(most)) } else { self.draw(after) };
+        let outcome = if after > most { Err(TooManyBytes::Connection(most)) } else { self.draw(after) };
         if outcome.is_err() {
             self.held.fetch_sub(kind.packed(bytes), Ordering::Relaxed);
         }
@@ -193,13 +193,13 @@ impl ConnectionBudget {
         before.bytes.fetch_sub(drawn, Ordering::Relaxed);
     }
 
-    fn draw(&self, charged: usize) -> Result<(), BeyondBudget> {
+    fn draw(&self, charged: usize) -> Result<(), TooManyBytes> {
         let wanted = to_be_drawn(charged);
         if wanted > self.drawn.load(Ordering::Relaxed) {
             let account = self.account();
             let missing = wanted.saturating_sub(self.drawn.load(Ordering::Relaxed));
             if missing > 0 {
-                self.budget.draw(missing, &account)?;
+                self.waiting_bytes.draw(missing, &account)?;
                 self.drawn.fetch_add(missing, Ordering::Relaxed);
             }
         }
@@ -214,49 +214,49 @@ impl ConnectionBudget {
             let account = self.account();
             let (drawn, kept) = (self.drawn.load(Ordering::Relaxed), keep(charged(self.held.load(Ordering::Relaxed))));
             self.drawn.store(drawn.min(kept), Ordering::Relaxed);
-            self.budget.give_back(drawn.saturating_sub(kept), &account);
+            self.waiting_bytes.give_back(drawn.saturating_sub(kept), &account);
         }
     }
 }
 
-impl Drop for ConnectionBudget {
+impl Drop for ConnectionBytes {
     fn drop(&mut self) {
         let drawn = *self.drawn.get_mut();
-        self.budget.give_back(drawn, &self.account());
+        self.waiting_bytes.give_back(drawn, &self.account());
     }
 }
 
 /// Bytes that are charged until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
-    connection: Arc<ConnectionBudget>,
+    connection: Arc<ConnectionBytes>,
     bytes: usize,
     kind: ChargeKind,
 }
 
 impl Charge {
     /// Charges a request and its bytes.
-    pub(crate) fn request(connection: &Arc<ConnectionBudget>, bytes: usize) -> Result<Charge, BeyondBudget> {
+    pub(crate) fn request(connection: &Arc<ConnectionBytes>, bytes: usize) -> Result<Charge, TooManyBytes> {
         connection.called();
         Charge::new(connection, bytes, ChargeKind::Request)
     }
 
     /// Charges further bytes of a request.
-    pub(crate) fn part(connection: &Arc<ConnectionBudget>, bytes: usize) -> Result<Charge, BeyondBudget> {
+    pub(crate) fn part(connection: &Arc<ConnectionBytes>, bytes: usize) -> Result<Charge, TooManyBytes> {
         Charge::new(connection, bytes, ChargeKind::Request)
     }
 
-    pub(crate) fn answer(connection: &Arc<ConnectionBudget>, bytes: usize) -> Result<Charge, BeyondBudget> {
+    pub(crate) fn answer(connection: &Arc<ConnectionBytes>, bytes: usize) -> Result<Charge, TooManyBytes> {
         Charge::new(connection, bytes, ChargeKind::Answer)
     }
 
-    fn new(connection: &Arc<ConnectionBudget>, bytes: usize, kind: ChargeKind) -> Result<Charge, BeyondBudget> {
+    fn new(connection: &Arc<ConnectionBytes>, bytes: usize, kind: ChargeKind) -> Result<Charge, TooManyBytes> {
         connection.add(bytes, kind)?;
         Ok(Charge { connection: Arc::clone(connection), bytes, kind })
     }
 
     /// Changes the number of bytes. If that fails, the charge is unchanged.
-    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), BeyondBudget> {
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), TooManyBytes> {
         if bytes == self.bytes {
             return Ok(());
         }
@@ -270,7 +270,7 @@ impl Charge {
     }
 
     /// Turns the charge of a request into that of its answer, which has this number of bytes.
-    pub(crate) fn answered(mut self, bytes: usize) -> Result<Charge, BeyondBudget> {
+    pub(crate) fn answered(mut self, bytes: usize) -> Result<Charge, TooManyBytes> {
         self.resize(bytes.max(REQUEST))?;
         self.connection.held.fetch_add(
             ChargeKind::Answer.packed(self.bytes) - ChargeKind::Request.packed(self.bytes),
@@ -284,7 +284,7 @@ impl Charge {
         self.bytes
     }
 
-    pub(crate) fn connection(&self) -> &Arc<ConnectionBudget> {
+    pub(crate) fn connection(&self) -> &Arc<ConnectionBytes> {
         &self.connection
     }
 }
@@ -330,19 +330,19 @@ mod tests {
 
     struct Payers {
         accounts: Accounts,
-        budget: Arc<Budget>,
+        waiting_bytes: Arc<WaitingBytes>,
     }
 
     impl Payers {
         fn new(most_of_connection: usize) -> Payers {
-            let budget =
-                Arc::new(Budget::new(MAX_BYTES, most_of_connection, PrincipalShare::new(0.5).expect("a part")));
-            Payers { accounts: Accounts::default(), budget }
+            let waiting_bytes =
+                Arc::new(WaitingBytes::new(MAX_BYTES, most_of_connection, PrincipalShare::new(0.5).expect("a part")));
+            Payers { accounts: Accounts::default(), waiting_bytes }
         }
 
-        fn connection(&self, last: u8) -> Arc<ConnectionBudget> {
+        fn connection(&self, last: u8) -> Arc<ConnectionBytes> {
             let account = self.accounts.of_address([10, 0, 0, last].into());
-            Arc::new(ConnectionBudget::new(Arc::clone(&self.budget), account))
+            Arc::new(ConnectionBytes::new(Arc::clone(&self.waiting_bytes), account))
         }
     }
 
@@ -351,29 +351,29 @@ mod tests {
         let payers = Payers::new(MAX_BYTES);
         let connection = payers.connection(1);
         let few: Vec<_> = (0..FREE / REQUEST).map(|_| Charge::request(&connection, REQUEST)).collect();
-        assert!(few.iter().all(Result::is_ok) && payers.budget.used() == 0);
+        assert!(few.iter().all(Result::is_ok) && payers.waiting_bytes.used() == 0);
         let one_more = Charge::request(&connection, REQUEST).expect("there is room");
-        assert_eq!(payers.budget.used(), BLOCK);
+        assert_eq!(payers.waiting_bytes.used(), BLOCK);
         drop((few, one_more));
-        assert_eq!((payers.budget.used(), connection.activity().is_idle()), (0, true));
+        assert_eq!((payers.waiting_bytes.used(), connection.activity().is_idle()), (0, true));
     }
 
     #[test]
     fn waiting_bytes_are_bounded_per_connection_per_address_and_in_total() {
         let payers = Payers::new(MAX_BYTES / 4);
-        let refused = |connection: Arc<ConnectionBudget>| Charge::answer(&connection, MAX_BYTES / 4).err();
+        let refused = |connection: Arc<ConnectionBytes>| Charge::answer(&connection, MAX_BYTES / 4).err();
         let first = payers.connection(1);
         let _a = Charge::answer(&first, MAX_BYTES / 4).expect("as much as it may");
-        assert_eq!(Charge::request(&first, 1).err(), Some(BeyondBudget::Connection(MAX_BYTES / 4)));
-        assert_eq!(Charge::answer(&first, usize::MAX).err(), Some(BeyondBudget::Connection(MAX_BYTES / 4)));
+        assert_eq!(Charge::request(&first, 1).err(), Some(TooManyBytes::Connection(MAX_BYTES / 4)));
+        assert_eq!(Charge::answer(&first, usize::MAX).err(), Some(TooManyBytes::Connection(MAX_BYTES / 4)));
         let _b = Charge::answer(&payers.connection(1), MAX_BYTES / 4).expect("half of all");
-        assert_eq!(refused(payers.connection(1)), Some(BeyondBudget::Principal(MAX_BYTES)));
+        assert_eq!(refused(payers.connection(1)), Some(TooManyBytes::Principal(MAX_BYTES)));
         let _c = Charge::answer(&payers.connection(2), MAX_BYTES / 4).expect("half of the rest");
-        assert_eq!(refused(payers.connection(2)), Some(BeyondBudget::Principal(MAX_BYTES)));
-        let before = payers.budget.used();
-        assert_eq!(refused(payers.connection(3)), Some(BeyondBudget::Principal(MAX_BYTES)));
+        assert_eq!(refused(payers.connection(2)), Some(TooManyBytes::Principal(MAX_BYTES)));
+        let before = payers.waiting_bytes.used();
+        assert_eq!(refused(payers.connection(3)), Some(TooManyBytes::Principal(MAX_BYTES)));
         let _d = Charge::answer(&payers.connection(3), MAX_BYTES / 8).expect("half of what is left then");
-        assert!(payers.budget.used() > before && payers.budget.used() <= MAX_BYTES);
+        assert!(payers.waiting_bytes.used() > before && payers.waiting_bytes.used() <= MAX_BYTES);
     }
 
     #[test]
@@ -390,16 +390,16 @@ mod tests {
         let after = Charge::answer(&connection, MAX_BYTES / 8).expect("there is room");
         assert!(bytes(&identity) > waiting);
         drop((before, after));
-        assert_eq!((bytes(&address), bytes(&identity), payers.budget.used()), (0, 0, 0));
+        assert_eq!((bytes(&address), bytes(&identity), payers.waiting_bytes.used()), (0, 0, 0));
     }
 
     #[test]
     fn the_budget_of_the_process_is_a_bound() {
-        let budget = Arc::new(Budget::new(MAX_BYTES, MAX_BYTES, PrincipalShare::ALL));
-        let payers = Payers { budget, ..Payers::new(MAX_BYTES) };
+        let waiting_bytes = Arc::new(WaitingBytes::new(MAX_BYTES, MAX_BYTES, PrincipalShare::ALL));
+        let payers = Payers { waiting_bytes, ..Payers::new(MAX_BYTES) };
         let _all = Charge::answer(&payers.connection(1), MAX_BYTES).expect("all of it");
         let refused = Charge::answer(&payers.connection(2), MAX_BYTES / 2).err();
-        assert_eq!(refused, Some(BeyondBudget::Process(MAX_BYTES)));
+        assert_eq!(refused, Some(TooManyBytes::Process(MAX_BYTES)));
         assert!(Charge::answer(&payers.connection(2), FREE).is_ok(), "the free allowance remains");
     }
 
@@ -412,12 +412,12 @@ mod tests {
             ChargedBytes { bytes: vec![0; bytes].into(), charge: Some(charge.expect("there is room")) }
         };
         let mut written = charged(100_000);
-        assert!(connection.activity().has_answers() && payers.budget.used() > 0);
+        assert!(connection.activity().has_answers() && payers.waiting_bytes.used() > 0);
         written.advance(99_999);
         assert!(connection.activity().has_answers());
         written.advance(1);
-        assert!(connection.activity().is_idle() && payers.budget.used() == 0);
+        assert!(connection.activity().is_idle() && payers.waiting_bytes.used() == 0);
         drop(charged(100_000));
-        assert!(connection.activity().is_idle() && payers.budget.used() == 0);
+        assert!(connection.activity().is_idle() && payers.waiting_bytes.used() == 0);
     }
 }
