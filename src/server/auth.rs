@@ -6,9 +6,9 @@
 //!
 //! Without a policy both steps are skipped, at the cost of one atomic load ([`Authorizer::is_open`]).
 
-mod cache;
 mod caller_cache;
 mod credentials;
+mod decision_cache;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod jwt;
@@ -27,8 +27,8 @@ use leaseway_core::policy::access::{AccessRequest, Policy};
 use tokio::sync::watch;
 use tonic::Status;
 
-use self::cache::DecisionCache;
 use self::credentials::CredentialError;
+use self::decision_cache::DecisionCache;
 pub(crate) use self::{
     caller_cache::{Admitted, CallerCache, Subject},
     credentials::{CredentialFiles, Credentials},
