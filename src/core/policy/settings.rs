@@ -3,8 +3,8 @@
 mod algorithm;
 mod budget;
 mod check;
+mod field_changes;
 mod pool;
-mod words;
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ pub use self::{
     algorithm::{AlgorithmKind, Priority},
     budget::BudgetSettings,
     check::SettingsError,
+    field_changes::FieldChange,
     pool::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode},
-    words::FieldChange,
 };
 use crate::{
     policy::{client_rules::ClientRules, groups::GroupSettings},
