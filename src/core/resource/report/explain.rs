@@ -1,7 +1,7 @@
 //! Explains the capacity of a holder: the reason for its due, what keeps it from having its due, and when that ends at
 //! the latest. Uses the same allocation and lease book as the next answer.
 
-mod words;
+mod sentences;
 
 use crate::{
     allocation::{
