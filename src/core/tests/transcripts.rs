@@ -47,7 +47,7 @@
 
 mod others;
 mod pool;
-mod words;
+mod render;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,7 +60,7 @@ use std::{
 use goldenscript::{ArgumentConsumer, Block, Command, Context};
 use test_each_file::test_each_path;
 
-use self::words::{amount, claim, duration, number, time, told};
+use self::render::{amount, claim, duration, number, time, told};
 use super::harness::{ask, has, now_at, options};
 use crate::{
     lease::{

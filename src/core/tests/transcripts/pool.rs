@@ -6,7 +6,7 @@ use goldenscript::ArgumentConsumer;
 
 use super::{
     Failure, Transcript,
-    words::{amount, duration, number, time},
+    render::{amount, duration, number, time},
 };
 use crate::{
     policy::overrides::Load,
