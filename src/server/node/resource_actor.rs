@@ -10,9 +10,9 @@
 
 mod combiner;
 mod commit_progress;
-mod environment;
+mod context;
+mod engine_environment;
 mod metering;
-mod moment;
 pub(super) mod note_rate_limit;
 pub(super) mod reply_queue;
 mod request_queue;
@@ -46,7 +46,7 @@ pub(crate) use self::combiner::WeakResourceHandle;
 use self::{
     combiner::{ActorState, Incarnation, RoundScratch},
     commit_progress::{Commit, CommitProgress},
-    environment::Charges,
+    context::Charges,
     metering::Metering,
     note_rate_limit::NotePermit,
     request_queue::Ticket,
@@ -54,7 +54,7 @@ use self::{
 };
 pub(super) use self::{
     combiner::{PendingAnswer, ResourceHandle, ResourceScheduler, SendError, YieldOnce},
-    environment::ResourceContext,
+    context::ResourceContext,
     request_queue::Full,
 };
 use crate::{listen::accounts::ResourceCharge, node::config_in_force::limit_of};

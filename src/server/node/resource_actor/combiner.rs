@@ -32,7 +32,7 @@ use tokio::sync::oneshot;
 
 use super::{
     PackedActor, ResourceActor, Round, Wake,
-    environment::ResourceContext,
+    context::ResourceContext,
     request_queue::{Full, RequestQueue, Ticket},
     scheduler::{Schedule, Scheduled, Scheduler},
 };

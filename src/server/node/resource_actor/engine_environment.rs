@@ -12,7 +12,7 @@ use leaseway_core::{
     types::{HolderKind, Millis, Principal},
 };
 
-use super::{combiner::Incarnation, environment::ResourceContext};
+use super::{combiner::Incarnation, context::ResourceContext};
 
 /// The environment of the actor, see [`Moment`].
 impl Incarnation {
