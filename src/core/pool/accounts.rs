@@ -7,8 +7,8 @@
 //!
 //! Several clients may share an account, for example an address. A new client starts with the balance of its account.
 
-pub(in crate::pool) mod memory;
-pub(in crate::pool) mod pacing;
+pub(crate) mod memory;
+pub(crate) mod pacing;
 
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
@@ -23,7 +23,7 @@ use self::{
 use crate::types::Millis;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::pool) struct BalanceKey(pub(in crate::pool) f64);
+pub(crate) struct BalanceKey(pub(crate) f64);
 
 impl Eq for BalanceKey {}
 
@@ -41,19 +41,19 @@ impl Ord for BalanceKey {
 
 /// The clocks of growth and decay.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::pool) struct Clock {
-    pub(in crate::pool) at: Millis,
+pub(crate) struct Clock {
+    pub(crate) at: Millis,
     /// The growth of a balance whose client was always connected.
     grown: f64,
     /// The exponent of e by which balances have decayed.
     decayed: f64,
     /// The age of the pool in seconds, over all masters.
-    pub(in crate::pool) lived: f64,
+    pub(crate) lived: f64,
 }
 
 impl Clock {
     /// Advances to `now`. Balances of connected clients grow by `speed` per second; others decay with `time_constant`.
-    pub(in crate::pool) fn advance(&mut self, now: Millis, speed: f64, time_constant: Millis) {
+    pub(crate) fn advance(&mut self, now: Millis, speed: f64, time_constant: Millis) {
         let elapsed = now.since(self.at);
         self.grown += speed * elapsed.0 as f64 / 1000.0;
         self.decayed += elapsed.0 as f64 / time_constant.0.max(1) as f64;
@@ -61,17 +61,17 @@ impl Clock {
         self.at = self.at.max(now);
     }
 
-    pub(in crate::pool) fn restore(&mut self, now: Millis, noted: &PoolClock) {
+    pub(crate) fn restore(&mut self, now: Millis, noted: &PoolClock) {
         let PoolClock { lived, grown, decayed, .. } = *noted;
         *self = Clock { at: now, grown, decayed, lived };
     }
 
-    pub(in crate::pool) fn as_noted(&self, speed: f64, time_constant: Millis) -> PoolClock {
+    pub(crate) fn as_noted(&self, speed: f64, time_constant: Millis) -> PoolClock {
         PoolClock { lived: self.lived, grown: self.grown, decayed: self.decayed, speed, time_constant }
     }
 
     /// The balance of a connected client with this key.
-    pub(in crate::pool) fn of_connected(&self, key: BalanceKey) -> f64 {
+    pub(crate) fn of_connected(&self, key: BalanceKey) -> f64 {
         key.0 + self.grown
     }
 
@@ -80,7 +80,7 @@ impl Clock {
     }
 
     /// The balance of a disconnected client with this key.
-    pub(in crate::pool) fn of_away(&self, key: BalanceKey) -> f64 {
+    pub(crate) fn of_away(&self, key: BalanceKey) -> f64 {
         (key.0 - self.decayed).exp()
     }
 
@@ -112,26 +112,26 @@ struct Account {
 
 /// The inputs of a connected client's balance.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::pool) struct ConnectedBalance {
-    pub(in crate::pool) key: BalanceKey,
+pub(crate) struct ConnectedBalance {
+    pub(crate) key: BalanceKey,
     began_with: f64,
 }
 
 #[derive(Debug)]
-pub(in crate::pool) struct Accounts {
+pub(crate) struct Accounts {
     accounts: Slab<Account>,
     by_id: HashMap<Arc<str>, u32, FixedState>,
     /// Accounts without clients here, the smallest balance first.
     away: BTreeSet<(BalanceKey, u32)>,
     /// Whether notes are written for peers.
-    pub(in crate::pool) keeps_notes: bool,
+    pub(crate) keeps_notes: bool,
     due: BTreeSet<(Millis, u32)>,
     noted: BTreeSet<(BalanceKey, u32)>,
     dropped: BTreeSet<Arc<str>>,
 }
 
 impl Accounts {
-    pub(in crate::pool) fn new(seed: u64) -> Accounts {
+    pub(crate) fn new(seed: u64) -> Accounts {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
         Accounts {
             accounts: Slab::new(),
@@ -145,12 +145,12 @@ impl Accounts {
     }
 
     /// The number of remembered balances of clients that are away.
-    pub(in crate::pool) fn remembered(&self) -> usize {
+    pub(crate) fn remembered(&self) -> usize {
         self.away.len()
     }
 
     /// Adds a client to its account. Returns the index of the account.
-    pub(in crate::pool) fn join(&mut self, id: &Arc<str>) -> u32 {
+    pub(crate) fn join(&mut self, id: &Arc<str>) -> u32 {
         if let Some(at) = self.by_id.get(id).copied() {
             let account = &mut self.accounts[at as usize];
             if account.members == 0 {
@@ -181,12 +181,12 @@ impl Accounts {
         at
     }
 
-    pub(in crate::pool) fn id(&self, at: u32) -> Arc<str> {
+    pub(crate) fn id(&self, at: u32) -> Arc<str> {
         Arc::clone(&self.accounts[at as usize].id)
     }
 
     /// Removes a disconnected client from its account. At most `maximum` accounts without clients are kept.
-    pub(in crate::pool) fn leave(&mut self, at: u32, maximum: usize) {
+    pub(crate) fn leave(&mut self, at: u32, maximum: usize) {
         let account = &mut self.accounts[at as usize];
         account.members -= 1;
         if account.members > 0 {
@@ -216,12 +216,12 @@ impl Accounts {
         }
     }
 
-    pub(in crate::pool) fn is(&self, at: u32, id: &str) -> bool {
+    pub(crate) fn is(&self, at: u32, id: &str) -> bool {
         *self.accounts[at as usize].id == *id
     }
 
     /// The initial balance of a new client of this account.
-    pub(in crate::pool) fn balance(&self, at: u32, clock: &Clock) -> f64 {
+    pub(crate) fn balance(&self, at: u32, clock: &Clock) -> f64 {
         let account = &self.accounts[at as usize];
         if account.connected == 0 {
             return clock.of_away(account.key);
@@ -230,11 +230,11 @@ impl Accounts {
     }
 
     /// The sort key of waiting clients.
-    pub(in crate::pool) fn waiting_key(&self, at: u32, clock: &Clock) -> BalanceKey {
+    pub(crate) fn waiting_key(&self, at: u32, clock: &Clock) -> BalanceKey {
         clock.away(self.balance(at, clock))
     }
 
-    pub(in crate::pool) fn connect(&mut self, at: u32, clock: &Clock) -> ConnectedBalance {
+    pub(crate) fn connect(&mut self, at: u32, clock: &Clock) -> ConnectedBalance {
         let began_with = self.balance(at, clock);
         let account = &mut self.accounts[at as usize];
         if account.connected == 0 {
@@ -248,7 +248,7 @@ impl Accounts {
     }
 
     /// Adds a cost to the balance of a connected client.
-    pub(in crate::pool) fn charge(&mut self, at: u32, tab: &mut ConnectedBalance, cost: f64, clock: &Clock) {
+    pub(crate) fn charge(&mut self, at: u32, tab: &mut ConnectedBalance, cost: f64, clock: &Clock) {
         tab.key.0 += cost;
         self.accounts[at as usize].offset += cost;
         if cost > 0.0 {
@@ -256,7 +256,7 @@ impl Accounts {
         }
     }
 
-    pub(in crate::pool) fn disconnect(&mut self, at: u32, tab: &ConnectedBalance, clock: &Clock) {
+    pub(crate) fn disconnect(&mut self, at: u32, tab: &ConnectedBalance, clock: &Clock) {
         let account = &mut self.accounts[at as usize];
         account.connected -= 1;
         account.offset -= tab.key.0 - tab.began_with;
@@ -295,7 +295,7 @@ impl Accounts {
     }
 
     /// Marks all accounts as not noted, because notes were lost.
-    pub(in crate::pool) fn note_anew(&mut self, now: Millis) {
+    pub(crate) fn note_anew(&mut self, now: Millis) {
         self.due = self.accounts.iter().map(|(at, _)| (now, at as u32)).collect();
         (self.noted, self.dropped) = Default::default();
         for (_, account) in &mut self.accounts {
@@ -303,12 +303,12 @@ impl Accounts {
         }
     }
 
-    pub(in crate::pool) fn has_notes(&self, now: Millis, all: bool) -> bool {
+    pub(crate) fn has_notes(&self, now: Millis, all: bool) -> bool {
         !self.dropped.is_empty() || self.due.first().is_some_and(|(due, _)| all || *due <= now)
     }
 
     /// The notes that are due. If there are more balances than may be remembered, the smallest are omitted.
-    pub(in crate::pool) fn take_notes(
+    pub(crate) fn take_notes(
         &mut self,
         clock: &Clock,
         budget: &mut NoteBudget,
@@ -348,7 +348,7 @@ impl Accounts {
     }
 
     /// Restores noted balances. Balances without a connected client decay from now on.
-    pub(in crate::pool) fn restore(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
+    pub(crate) fn restore(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
         for (id, noted) in noted {
             let key = match noted {
                 NotedBalance::Away(key) => BalanceKey(key),
@@ -369,7 +369,7 @@ impl Accounts {
         }
     }
 
-    pub(in crate::pool) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.accounts.capacity() * size_of::<Account>()
             + self.by_id.capacity() * size_of::<(Arc<str>, u32)>()
             + self.away.len() * size_of::<(BalanceKey, u32)>()

@@ -33,7 +33,7 @@ pub struct PoolClock {
 
 impl PoolClock {
     /// The clock after `elapsed` more time.
-    pub(in crate::pool) fn after(self, elapsed: Millis) -> PoolClock {
+    pub(crate) fn after(self, elapsed: Millis) -> PoolClock {
         let seconds = elapsed.0 as f64 / 1000.0;
         PoolClock {
             lived: self.lived + seconds,

@@ -3,45 +3,45 @@
 use crate::types::Millis;
 
 /// A change that is too small to be due is noted after this time.
-pub(in crate::pool) const MAX_NOTE_AGE: Millis = Millis::from_secs(30);
+pub(crate) const MAX_NOTE_AGE: Millis = Millis::from_secs(30);
 /// A change by more than this fraction is due immediately.
-pub(in crate::pool) const LARGE_CHANGE: f64 = 1.0 / 16.0;
+pub(crate) const LARGE_CHANGE: f64 = 1.0 / 16.0;
 /// The size of an entry without names.
 const ENTRY_BYTES: usize = 48;
 
 /// The time until a value that departs from its note by `speed` per second has changed by [`LARGE_CHANGE`]; at most
 /// [`MAX_NOTE_AGE`].
-pub(in crate::pool) fn until_large_change(value: f64, speed: f64) -> Millis {
+pub(crate) fn until_large_change(value: f64, speed: f64) -> Millis {
     Millis((value * LARGE_CHANGE / speed * 1000.0) as u64).min(MAX_NOTE_AGE)
 }
 
 /// The remaining size of a batch of notes.
-pub(in crate::pool) struct NoteBudget {
+pub(crate) struct NoteBudget {
     now: Millis,
     /// Includes notes that are not due.
     all: bool,
     /// Maximum number of remembered entries of each kind.
-    pub(in crate::pool) max_entries: usize,
+    pub(crate) max_entries: usize,
     entries: usize,
     bytes: usize,
 }
 
 impl NoteBudget {
     /// Limits a batch to this number of entries and bytes. The last entry may exceed the bytes.
-    pub(in crate::pool) fn new(now: Millis, all: bool, max_entries: usize, entries: usize, bytes: usize) -> NoteBudget {
+    pub(crate) fn new(now: Millis, all: bool, max_entries: usize, entries: usize, bytes: usize) -> NoteBudget {
         NoteBudget { now, all, max_entries, entries, bytes }
     }
 
     /// Whether an entry with this due time fits into the batch.
-    pub(in crate::pool) fn takes(&self, due: Millis) -> bool {
+    pub(crate) fn takes(&self, due: Millis) -> bool {
         (self.all || due <= self.now) && self.entries > 0 && self.bytes > 0
     }
 
-    pub(in crate::pool) fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         self.entries > 0 && self.bytes > 0
     }
 
-    pub(in crate::pool) fn take(&mut self, id: &str) {
+    pub(crate) fn take(&mut self, id: &str) {
         self.entries = self.entries.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(id.len() + ENTRY_BYTES);
     }

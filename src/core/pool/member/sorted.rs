@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::types::Principal;
 
 #[derive(Debug)]
-pub(in crate::pool) struct BusyIdleSet<P> {
+pub(crate) struct BusyIdleSet<P> {
     busy: BTreeSet<P>,
     idle: BTreeSet<P>,
 }
@@ -18,7 +18,7 @@ impl<P> Default for BusyIdleSet<P> {
 }
 
 impl<P: Ord + Copy> BusyIdleSet<P> {
-    pub(in crate::pool) fn insert(&mut self, place: P, is_busy: bool) {
+    pub(crate) fn insert(&mut self, place: P, is_busy: bool) {
         if is_busy {
             self.busy.insert(place)
         } else {
@@ -26,31 +26,31 @@ impl<P: Ord + Copy> BusyIdleSet<P> {
         };
     }
 
-    pub(in crate::pool) fn remove(&mut self, place: P) {
+    pub(crate) fn remove(&mut self, place: P) {
         let _ = self.busy.remove(&place) || self.idle.remove(&place);
     }
 
-    pub(in crate::pool) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.busy.len() + self.idle.len()
     }
 
-    pub(in crate::pool) fn last(&self) -> Option<P> {
+    pub(crate) fn last(&self) -> Option<P> {
         self.busy.last().max(self.idle.last()).copied()
     }
 
     /// The members that use capacity, in order.
-    pub(in crate::pool) fn busy(&self) -> impl DoubleEndedIterator<Item = P> {
+    pub(crate) fn busy(&self) -> impl DoubleEndedIterator<Item = P> {
         self.busy.iter().copied()
     }
 
-    pub(in crate::pool) fn last_busy(&self) -> Option<P> {
+    pub(crate) fn last_busy(&self) -> Option<P> {
         self.busy.last().copied()
     }
 }
 
 /// Which members are considered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::pool) enum PrincipalFilter {
+pub(crate) enum PrincipalFilter {
     Any,
     Only(Principal),
     Except(Principal),
@@ -58,7 +58,7 @@ pub(in crate::pool) enum PrincipalFilter {
 
 /// Members in order, and grouped by principal.
 #[derive(Debug)]
-pub(in crate::pool) struct ByPrincipal<P> {
+pub(crate) struct ByPrincipal<P> {
     /// `None` is a lower bound for the members of a principal.
     members: BTreeSet<(Principal, Option<P>)>,
     /// The first member of each principal.
@@ -72,7 +72,7 @@ impl<P> Default for ByPrincipal<P> {
 }
 
 impl<P: Ord + Copy> ByPrincipal<P> {
-    pub(in crate::pool) fn insert(&mut self, principal: Principal, member: P) {
+    pub(crate) fn insert(&mut self, principal: Principal, member: P) {
         let before = self.first_of(principal);
         self.members.insert((principal, Some(member)));
         if before.is_none_or(|first| member < first) {
@@ -83,7 +83,7 @@ impl<P: Ord + Copy> ByPrincipal<P> {
         }
     }
 
-    pub(in crate::pool) fn remove(&mut self, principal: Principal, member: P) -> bool {
+    pub(crate) fn remove(&mut self, principal: Principal, member: P) -> bool {
         let was_there = self.members.remove(&(principal, Some(member)));
         if self.firsts.remove(&(member, principal))
             && let Some(next) = self.first_of(principal)
@@ -93,11 +93,11 @@ impl<P: Ord + Copy> ByPrincipal<P> {
         was_there
     }
 
-    pub(in crate::pool) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
-    pub(in crate::pool) fn first(&self, filter: PrincipalFilter) -> Option<P> {
+    pub(crate) fn first(&self, filter: PrincipalFilter) -> Option<P> {
         match filter {
             PrincipalFilter::Any => self.firsts.first().map(|(first, _)| *first),
             PrincipalFilter::Only(principal) => self.first_of(principal),

@@ -8,30 +8,30 @@ use crate::policy::settings::{DropMode, PoolSettings, RaiseMode};
 
 /// The input of the laws.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::pool) struct Gauge {
+pub(crate) struct Gauge {
     /// The load that can be served.
-    pub(in crate::pool) base: f64,
+    pub(crate) base: f64,
     /// The minimum of the total.
-    pub(in crate::pool) floor: f64,
+    pub(crate) floor: f64,
     /// The maximum of the total.
-    pub(in crate::pool) ceiling: f64,
+    pub(crate) ceiling: f64,
     /// Usage of connected clients.
-    pub(in crate::pool) used: f64,
+    pub(crate) used: f64,
     /// Possible additional usage by clients with expired reports. It keeps the total from rising, but does not lower
     /// it.
-    pub(in crate::pool) possible_use: f64,
+    pub(crate) possible_use: f64,
     /// Capacity held by connected clients.
-    pub(in crate::pool) connected: f64,
+    pub(crate) connected: f64,
     /// The wants of clients that wait because the total is too small.
-    pub(in crate::pool) waiting: f64,
-    pub(in crate::pool) minimum: f64,
+    pub(crate) waiting: f64,
+    pub(crate) minimum: f64,
 }
 
 /// With [`DropMode::Rate`]: an overload of twice the base makes the total fall by a factor of e in this time.
 const FALL_SECONDS: f64 = 10.0;
 
 /// The total after `seconds` without other events.
-pub(in crate::pool) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
+pub(crate) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
     let moved = if gauge.used > gauge.base {
         match settings.drop_mode {
             DropMode::Rate => total * ((1.0 - gauge.used / gauge.base) * seconds / FALL_SECONDS).exp(),
@@ -73,7 +73,7 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
 }
 
 /// The total after an overload whose victims hold `cut`.
-pub(in crate::pool) fn dropped(total: f64, cut: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
+pub(crate) fn dropped(total: f64, cut: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
     let fallen = match settings.drop_mode {
         // Unconnected headroom closes first: it did not cause this overload, but would allow the next one.
         DropMode::Slots => total.min(gauge.connected) - cut,
