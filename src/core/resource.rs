@@ -27,6 +27,7 @@ use crate::{
     allocation::Allocation,
     lease::{
         LeaseBook,
+        confirm::LeaseKind,
         inherited::{InheritedChange, WantsChange},
         ledger::{Holder, NOT_WATCHED, Sums},
         promises::{Changes, Inherited},
@@ -36,7 +37,7 @@ use crate::{
     policy::settings::Settings,
     pool::{Cause, Pool, PoolEvent},
     resource::{
-        budget::{Budget, NEVER, holder_of_record, thresholds::BudgetEvent},
+        budget::{Budget, holder_of_record, thresholds::BudgetEvent},
         names::NameOwners,
         overrides::GroupOverrides,
         supply::{CapacityInputs, Source, SupplyState, summarized_claims},
@@ -490,13 +491,22 @@ pub struct Outcome {
 }
 
 impl Resource {
+    /// What its leases are for.
+    pub(crate) fn lease_kind(&self) -> LeaseKind {
+        match (&self.budget, &self.pool) {
+            (Some(_), _) => LeaseKind::Budget,
+            (None, Some(_)) => LeaseKind::Pool,
+            (None, None) => LeaseKind::Shared,
+        }
+    }
+
     /// The changes to propose to the quorum, see [`LeaseBook::take_changes`](crate::lease::LeaseBook::take_changes).
     pub(crate) fn take_changes(&mut self, now: Millis) -> Proposal {
         let capacity = self.is_bounded().then_some(self.total());
         let (allocation, pool) = (&self.allocation, self.pool.as_deref());
         let wants = |book: &LeaseBook| summarized_claims(allocation, pool, book.ledger().sums().wants);
         // A stored length must not end the total of a budget before its period does.
-        let lease = if self.budget.is_some() { NEVER } else { self.settings.lease };
+        let lease = self.lease_kind().counts_for(self.settings.lease);
         self.book.take_changes(now, lease, capacity, self.stored_period(), wants)
     }
 

@@ -26,6 +26,31 @@ use crate::{
 /// to this time for a lease that cannot.
 const LOOKALIKE_TIME: Millis = Millis(3_000);
 
+/// The end of leases that count until a period ends. Periods end by their own rule, so this is never reached.
+pub(crate) const NEVER: Millis = Millis(1 << 52);
+
+/// What the leases of a resource are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseKind {
+    /// Capacity that an algorithm grants.
+    Shared,
+    /// Capacity of a PRIORITY_POOL.
+    Pool,
+    /// An amount of a BUDGET.
+    Budget,
+}
+
+impl LeaseKind {
+    /// How long a lease counts at most, given the configured lease length. What is granted of a budget counts until its
+    /// period ends.
+    pub(crate) fn counts_for(self, configured: Millis) -> Millis {
+        match self {
+            LeaseKind::Shared | LeaseKind::Pool => configured,
+            LeaseKind::Budget => NEVER,
+        }
+    }
+}
+
 /// The part of a request that is about leases.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseStatement {
@@ -47,12 +72,11 @@ pub(crate) struct LeaseConditions {
     /// Holders share one capacity.
     pub(crate) is_bounded: bool,
     pub(crate) has_parent: bool,
-    pub(crate) is_pool: bool,
-    pub(crate) is_budget: bool,
+    pub(crate) kind: LeaseKind,
     pub(crate) capacity: Amount,
     pub(crate) reuse: Reuse,
     /// The configured lease length.
-    pub(crate) lease: Millis,
+    pub(crate) configured: Millis,
     /// The length of a lease given now.
     pub(crate) length: Millis,
 }
@@ -295,7 +319,8 @@ impl LeaseBook {
                 _ => Confirmation::Nothing,
             },
         };
-        if matches!(confirmation, Confirmation::Older(_)) && conditions.is_budget && stated.kind == HolderKind::Client {
+        let spends = conditions.kind == LeaseKind::Budget && stated.kind == HolderKind::Client;
+        if matches!(confirmation, Confirmation::Older(_)) && spends {
             leases.leave_tombstone();
             let _ = self.give_back(held);
             return Err(Rejection::StartsOver);
@@ -304,13 +329,13 @@ impl LeaseBook {
         if confirmation == Confirmation::Stale && !trusted {
             return Err(Rejection::Stale);
         }
-        let until = certain_end(now, conditions.lease);
+        let until = certain_end(now, conditions.kind.counts_for(conditions.configured));
         let outstanding = match (stated.kind, conditions.reuse) {
             _ if planted::is(Fault::BelievesClients) => reported,
             // Earlier masters of the child node may have granted leases that this master does not know.
             (HolderKind::Node, _) => reported,
             // A request that confirms a newer lease is newer than all reports so far. Of others the order is unknown.
-            (HolderKind::Client, _) if conditions.is_budget => {
+            (HolderKind::Client, _) if spends => {
                 let is_newer = trusted && leases.last_confirmed() > confirmed_before;
                 let before = if is_newer { Amount::ZERO } else { leases.outstanding(now) };
                 before.max(reported.min(held))
@@ -358,7 +383,7 @@ impl LeaseBook {
         match stated.kind {
             HolderKind::Node => !leases.is_live(now),
             HolderKind::Client => {
-                let is_known = stated.drops_late || leases.has_given() || conditions.is_pool;
+                let is_known = stated.drops_late || leases.has_given() || conditions.kind == LeaseKind::Pool;
                 !is_known && (!is_new || self.awaits_former_holders())
             }
         }

@@ -36,7 +36,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    lease::promises::StoredPeriod,
+    lease::{confirm::NEVER, promises::StoredPeriod},
     planted::{self, Fault},
     policy::period::Span,
     resource::{Answer, Ask, BudgetLease, Lease, NodeInstance, Release, Resource, Spent},
@@ -51,9 +51,6 @@ mod periods;
 pub mod report;
 pub mod thresholds;
 pub mod usage;
-
-/// The end of leases that count until a period ends. Periods end by their own rule, so this is never reached.
-pub(crate) const NEVER: Millis = Millis(1 << 52);
 
 /// A client is gone if it has been silent for this many lease lengths.
 const SILENT_LEASES: u64 = 3;

@@ -16,7 +16,7 @@ use crate::{
     },
     lease::{
         NewLease,
-        confirm::{Entitlement, LeftOut},
+        confirm::{Entitlement, LeftOut, NEVER},
         ledger::{Holder, NOT_WATCHED},
     },
     planted::{self, Fault},
@@ -24,7 +24,6 @@ use crate::{
     pool::{Cause, MOVES_PER_REQUEST},
     resource::{
         Answer, Lease, Request, Resource,
-        budget::NEVER,
         watch_list::{differs_visibly, waits},
     },
     types::{Amount, HolderKind, Millis, Now, Sum},

@@ -18,10 +18,10 @@
 //! [`Periods`]: crate::policy::period::Periods
 
 use crate::{
-    lease::promises::StoredPeriod,
+    lease::{confirm::NEVER, promises::StoredPeriod},
     planted::{self, Fault},
     policy::period::Span,
-    resource::{Resource, budget::NEVER},
+    resource::Resource,
     types::{Amount, Millis, Now, Sum},
 };
 

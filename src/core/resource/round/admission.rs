@@ -10,7 +10,7 @@ use crate::{
         inherited::InheritedChange,
         ledger::{Asked, Holder, NOT_WATCHED},
     },
-    resource::{Answer, Ask, Resource, budget::NEVER, names::NameDecision},
+    resource::{Answer, Ask, Resource, names::NameDecision},
     types::{Amount, Claim, Claims, HolderKind, Millis, Now, Sum, further, wanted},
 };
 
@@ -248,11 +248,10 @@ impl Resource {
         let conditions = LeaseConditions {
             is_bounded: self.is_bounded(),
             has_parent: self.has_parent(),
-            is_pool: self.pool.is_some(),
-            is_budget: self.budget.is_some(),
+            kind: self.lease_kind(),
             capacity: self.settings.capacity,
             reuse: self.settings.reuse,
-            lease: if self.budget.is_some() { NEVER } else { self.settings.lease },
+            configured: self.settings.lease,
             length,
         };
         let before = self.book.unclaimed_record();
