@@ -6,8 +6,6 @@
 //!
 //! Without the feature `serve` the crate has only [`rlqs::quotas`], which is pure: it has no clock and no I/O.
 
-#[cfg(feature = "serve")]
-mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 #[cfg(feature = "serve")]
@@ -34,3 +32,12 @@ pub use self::{
     },
     serve::{Addresses, Gateway, GatewayError, Options, RlsOptions, install_metrics},
 };
+
+/// The innermost cause of an error, which says most.
+#[cfg(feature = "serve")]
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    leaseway_client::transport::tls_error(error).unwrap_or_else(|| {
+        let last = std::iter::successors(Some(error), |error| (*error).source()).last().unwrap_or(error);
+        last.to_string()
+    })
+}

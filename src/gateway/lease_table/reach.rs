@@ -10,7 +10,7 @@ use leaseway_proto::doorman::{DiscoveryRequest, capacity_client::CapacityClient}
 use tokio::time::{sleep, timeout};
 
 use super::LeaseTable;
-use crate::error::root_cause;
+use crate::root_cause;
 
 /// The time limit for the answer of a server, including the TLS handshake.
 const TIMEOUT: Duration = Duration::from_secs(3);

@@ -29,7 +29,7 @@ use super::{
     rules::{Domain, RequestLimit, Rules},
     templates,
 };
-use crate::{error::root_cause, resource_id};
+use crate::{resource_id, root_cause};
 
 /// Where the gateway declares templates.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ use self::{
     subscription::{Received, Subscription},
 };
 use super::{BACKOFF_MAX, backoff, current::CurrentRules, stats, unix_ms};
-use crate::error::root_cause;
+use crate::root_cause;
 
 /// The control plane, and how the gateway presents itself.
 #[derive(Debug)]
