@@ -20,7 +20,7 @@ use self::{
 use crate::{
     log::{Membership, PeerId, Raft, acknowledged::Acknowledged, disk_thread::FailureLatch, store::LogStore},
     settings::Settings,
-    transport::{handshake::Handshake, history::HistoryAnswer, liveness::Liveness},
+    transport::{HistoryAnswer, handshake::Handshake, liveness::Liveness},
 };
 
 /// The state that the tasks of this peer share.

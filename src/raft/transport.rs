@@ -3,17 +3,18 @@
 //! Every message, in both directions, carries the info of its sender: format, cluster, identity, name, timing.
 //! [`handshake`] writes and checks it. Senders are authenticated by TLS certificates or, without TLS, by proofs of a
 //! shared secret ([`proof`]). [`authenticator`] checks incoming requests, and [`client`] checks answers. [`network`]
-//! connects openraft to the client. [`liveness`] records the last contact with each peer. [`history`] is the one message
-//! that is no part of consensus.
+//! connects openraft to the client. [`liveness`] records the last contact with each peer. [`HistoryAnswer`] answers the
+//! one message that is no part of consensus.
 
 pub(crate) mod authenticator;
 pub(crate) mod client;
 pub(crate) mod connection;
 pub(crate) mod handshake;
-pub(crate) mod history;
 pub(crate) mod liveness;
 pub(crate) mod network;
 pub(crate) mod proof;
+
+use std::sync::{Arc, OnceLock};
 
 /// The maximum size of a message: a megabyte of entries, a proposal beyond that, and the framing.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 8 << 20;
@@ -44,5 +45,26 @@ impl Method {
             Method::Stand => "stand",
             Method::History => "history",
         }
+    }
+}
+
+type Answer = Box<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
+
+/// Answers requests of other peers for the history of resources ([`Method::History`]): bytes of the user of this crate,
+/// which it does not interpret.
+#[derive(Clone, Default)]
+pub(crate) struct HistoryAnswer(Arc<OnceLock<Answer>>);
+
+impl HistoryAnswer {
+    /// The first call counts.
+    pub(crate) fn set(&self, answer: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(answer));
+    }
+
+    /// Calls the function on a thread that may block. None before it is set, and if it panics.
+    pub(crate) async fn to(&self, request: Vec<u8>) -> Option<Vec<u8>> {
+        let answer = Arc::clone(&self.0);
+        let answered = tokio::task::spawn_blocking(move || answer.get().map(|answer| answer(&request)));
+        answered.await.ok().flatten()
     }
 }
