@@ -15,6 +15,7 @@ use std::{
 
 use leaseway_raft::RaftHandle;
 use metrics_exporter_prometheus::PrometheusHandle;
+use sd_notify::NotifyState;
 use tokio::{
     net::TcpListener,
     signal::unix::Signal,
@@ -56,7 +57,6 @@ use crate::{
     runtime::{
         clock::{Clock, Skew},
         signals::StopSignals,
-        supervisor,
     },
 };
 
@@ -352,13 +352,13 @@ impl Server {
     /// redirected to it until [`stop`](Server::stop).
     pub async fn serve_until_stopped(&mut self) {
         tracing::info!(grpc = %self.addresses.grpc, http = %self.addresses.http, "ready");
-        supervisor::ready();
+        notify_supervisor(NotifyState::Ready);
         tokio::select! {
             () = self.stop_signals.received() => {}
             _ = self.node_failed.wait_for(|failed| *failed) => {}
         }
         tracing::info!("stopping");
-        supervisor::stopping();
+        notify_supervisor(NotifyState::Stopping);
         self.eligibility_watch.abort();
         serves(&self.health, false).await;
         match &self.raft {
@@ -487,7 +487,15 @@ async fn tick(node: NodeHandle) {
         if node.tick().await.is_err() {
             return;
         }
-        supervisor::alive();
+        // A watchdog (`WatchdogSec=`) restarts a server that stops reporting progress.
+        notify_supervisor(NotifyState::Watchdog);
+    }
+}
+
+/// Notifies systemd, or another supervisor that sets `NOTIFY_SOCKET`.
+fn notify_supervisor(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "cannot notify the supervisor");
     }
 }
 

@@ -1,8 +1,7 @@
-//! Services for the whole process: clock, signals, the supervisor, background work and cooperative scheduling.
+//! Services for the whole process: clock, signals, background work and cooperative scheduling.
 
 pub(crate) mod background;
 pub(crate) mod clock;
 pub(crate) mod coop;
 pub(crate) mod drop_guard;
 pub(crate) mod signals;
-pub(crate) mod supervisor;
