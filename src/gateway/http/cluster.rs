@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use leaseway_client::{Channel, Connection, Transport, tls_error};
+use leaseway_client::{
+    Channel, Connection, Transport, tls_error,
+    transport::{MasterReply, follow_redirects},
+};
 use leaseway_core::types::escaped;
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
@@ -23,7 +26,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before all servers are asked again.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-const MAX_REDIRECTS: usize = 4;
 
 /// The servers of a node, and the connection to the last known master.
 #[derive(Debug)]
@@ -33,16 +35,7 @@ pub(super) struct Cluster {
     master: Mutex<Option<Arc<Connection>>>,
 }
 
-/// The outcome of asking one server.
-enum Outcome<T> {
-    Answer(T),
-    /// The server named the master.
-    Elsewhere(Arc<str>),
-    /// A retry, at this server or another, may succeed.
-    NotNow(String),
-    /// A retry would not help.
-    Never(Problem),
-}
+type Outcome<T> = MasterReply<T, Problem>;
 
 impl Cluster {
     pub(super) fn new(options: &LeaseTableOptions) -> Cluster {
@@ -80,20 +73,18 @@ impl Cluster {
         loop {
             let known = self.known_master().map(|connection| Arc::clone(&connection.address));
             for server in known.iter().chain(&self.servers) {
-                let mut at = Arc::clone(server);
-                for _ in 0..=MAX_REDIRECTS {
+                let (ask, mastership, failure) = (&ask, &mastership, &last);
+                let in_time = move |at: Arc<str>| async move {
                     if Instant::now() >= deadline {
-                        return Err(no_master(&last));
+                        return Outcome::Never(no_master(failure));
                     }
-                    match self.ask_one(&at, &ask, &mastership).await {
-                        Outcome::Answer(answer) => return Ok(answer),
-                        Outcome::Never(problem) => return Err(problem),
-                        Outcome::Elsewhere(master) => at = master,
-                        Outcome::NotNow(why) => {
-                            last = why;
-                            break;
-                        }
-                    }
+                    self.ask_one(&at, ask, mastership).await
+                };
+                match follow_redirects(Arc::clone(server), in_time).await.1 {
+                    Outcome::Answer(answer) => return Ok(answer),
+                    Outcome::Never(problem) => return Err(problem),
+                    Outcome::Elsewhere(master) => last = format!("{master} is not the master"),
+                    Outcome::NotNow(why) => last = why,
                 }
             }
             sleep(RETRY_DELAY).await;

@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use leaseway_client::Transport;
+use leaseway_client::{
+    Transport,
+    transport::{MasterReply, follow_redirects},
+};
 use leaseway_core::types::escaped;
 use leaseway_proto::admin::{
     DeclareTemplatesRequest, DeclareTemplatesResponse, MASTER_METADATA, node_client::NodeClient,
@@ -47,8 +50,9 @@ pub struct DeclareStatus(Mutex<Option<String>>);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Peers store a declaration before they answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum number of redirects from one peer to another.
-const MAX_REDIRECTS: usize = 3;
+
+/// The outcome of a call to one peer.
+type Outcome = MasterReply<DeclareTemplatesResponse, String>;
 
 /// Templates in force at the cluster.
 struct Declared {
@@ -186,70 +190,57 @@ impl Declarer {
     async fn call(&mut self, request: DeclareTemplatesRequest) -> Result<DeclareTemplatesResponse, String> {
         let addresses: Vec<String> = self.master.take().into_iter().chain(self.options.addresses.clone()).collect();
         let mut last = "no admin address is known".to_owned();
-        for mut address in addresses {
-            for _ in 0..=MAX_REDIRECTS {
-                match self.call_at(&address, request.clone()).await {
-                    Ok(answer) => {
-                        self.master = Some(address);
-                        return Ok(answer);
-                    }
-                    Err(Refusal::Elsewhere(master)) => address = master,
-                    Err(Refusal::Final(why)) => return Err(format!("{address}: {why}")),
-                    Err(Refusal::NotNow(why)) => {
-                        last = format!("{address}: {why}");
-                        break;
-                    }
+        for address in addresses {
+            let transport = &self.options.transport;
+            let (address, outcome) =
+                follow_redirects(address.into(), |at| call_at(transport, at, request.clone())).await;
+            match outcome {
+                Outcome::Answer(answer) => {
+                    self.master = Some(address.to_string());
+                    return Ok(answer);
                 }
+                Outcome::Never(why) => return Err(format!("{address}: {why}")),
+                Outcome::Elsewhere(_) => {}
+                Outcome::NotNow(why) => last = format!("{address}: {why}"),
             }
         }
         Err(last)
     }
+}
 
-    async fn call_at(
-        &self,
-        address: &str,
-        request: DeclareTemplatesRequest,
-    ) -> Result<DeclareTemplatesResponse, Refusal> {
-        let connecting = self.options.transport.connect(address, |endpoint| endpoint.connect_timeout(CONNECT_TIMEOUT));
-        let call = async {
-            let channel = connecting.await.map_err(|error| Refusal::NotNow(root_cause(&error)))?;
-            let answer = NodeClient::new(channel).declare_templates(request).await;
-            answer.map(tonic::Response::into_inner).map_err(|status| Refusal::of(&status))
+async fn call_at(transport: &Transport, address: Arc<str>, request: DeclareTemplatesRequest) -> Outcome {
+    let connecting = transport.connect(&address, |endpoint| endpoint.connect_timeout(CONNECT_TIMEOUT));
+    let call = async {
+        let channel = match connecting.await {
+            Ok(channel) => channel,
+            Err(error) => return Outcome::NotNow(root_cause(&error)),
         };
-        let late = |_| Refusal::NotNow(format!("no answer in {} s", CALL_TIMEOUT.as_secs()));
-        timeout(CALL_TIMEOUT, call).await.map_err(late)?
-    }
-}
-
-/// Why a call failed.
-#[derive(Debug, PartialEq, Eq)]
-enum Refusal {
-    /// The master has this admin address.
-    Elsewhere(String),
-    /// Another peer may answer.
-    NotNow(String),
-    /// Every peer would answer the same.
-    Final(String),
-}
-
-impl Refusal {
-    fn of(status: &Status) -> Refusal {
-        let master = status.metadata().get(MASTER_METADATA).and_then(|master| master.to_str().ok());
-        let message = || format!("{} ({:?})", escaped(status.message()), status.code());
-        match (status.code(), master) {
-            (Code::FailedPrecondition, Some(master)) if !master.is_empty() => Refusal::Elsewhere(master.to_owned()),
-            (Code::FailedPrecondition, Some(_)) => Refusal::NotNow(message()),
-            (Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown, _) => {
-                let has_cause = iter::successors(std::error::Error::source(status), |error| error.source()).count() > 0;
-                Refusal::NotNow(if has_cause { root_cause(status) } else { message() })
-            }
-            (Code::Unimplemented, _) => Refusal::NotNow(
-                "this server takes no declarations: pass the admin address of a server with --data (--declare-admin)"
-                    .into(),
-            ),
-            (Code::Unauthenticated, _) => Refusal::Final(format!("{}: check --declare-token-file", message())),
-            _ => Refusal::Final(message()),
+        match NodeClient::new(channel).declare_templates(request).await {
+            Ok(answer) => Outcome::Answer(answer.into_inner()),
+            Err(status) => refused(&status),
         }
+    };
+    let late = |_| Outcome::NotNow(format!("no answer in {} s", CALL_TIMEOUT.as_secs()));
+    timeout(CALL_TIMEOUT, call).await.unwrap_or_else(late)
+}
+
+/// Classifies an error that a peer has returned.
+fn refused(status: &Status) -> Outcome {
+    let master = status.metadata().get(MASTER_METADATA).and_then(|master| master.to_str().ok());
+    let message = || format!("{} ({:?})", escaped(status.message()), status.code());
+    match (status.code(), master) {
+        (Code::FailedPrecondition, Some(master)) if !master.is_empty() => Outcome::Elsewhere(master.into()),
+        (Code::FailedPrecondition, Some(_)) => Outcome::NotNow(message()),
+        (Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown, _) => {
+            let has_cause = iter::successors(std::error::Error::source(status), |error| error.source()).count() > 0;
+            Outcome::NotNow(if has_cause { root_cause(status) } else { message() })
+        }
+        (Code::Unimplemented, _) => Outcome::NotNow(
+            "this server takes no declarations: pass the admin address of a server with --data (--declare-admin)"
+                .into(),
+        ),
+        (Code::Unauthenticated, _) => Outcome::Never(format!("{}: check --declare-token-file", message())),
+        _ => Outcome::Never(message()),
     }
 }
 
@@ -283,20 +274,20 @@ mod tests {
         let redirect = |address: &str| {
             let mut status = Status::failed_precondition("not the master");
             status.metadata_mut().insert(MASTER_METADATA, address.parse().expect("ASCII"));
-            Refusal::of(&status)
+            refused(&status)
         };
-        assert_eq!(redirect("10.0.0.1:5160"), Refusal::Elsewhere("10.0.0.1:5160".into()));
-        assert!(matches!(redirect(""), Refusal::NotNow(_)), "there is no master");
+        assert_eq!(redirect("10.0.0.1:5160"), Outcome::Elsewhere("10.0.0.1:5160".into()));
+        assert!(matches!(redirect(""), Outcome::NotNow(_)), "there is no master");
         for (status, says) in [
             (Status::failed_precondition("the templates come from the parent"), "the parent"),
             (Status::aborted("`rls/shop` has version 7"), "version 7"),
             (Status::permission_denied("may not declare"), "may not declare"),
             (Status::unauthenticated("missing token"), "--declare-token-file"),
         ] {
-            assert!(matches!(Refusal::of(&status), Refusal::Final(why) if why.contains(says)), "{status}");
+            assert!(matches!(refused(&status), Outcome::Never(why) if why.contains(says)), "{status}");
         }
         for status in [Status::unavailable("no master"), Status::unimplemented("")] {
-            assert!(matches!(Refusal::of(&status), Refusal::NotNow(_)), "{status}");
+            assert!(matches!(refused(&status), Outcome::NotNow(_)), "{status}");
         }
     }
 }
