@@ -3,5 +3,4 @@
 pub(crate) mod background;
 pub(crate) mod clock;
 pub(crate) mod coop;
-pub(crate) mod drop_guard;
 pub(crate) mod signals;

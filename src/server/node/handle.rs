@@ -37,6 +37,7 @@ use crate::{
     config::{Loaded, limits::Limits},
     listen::accounts::RequestOrigin,
     node::{
+        DropGuard,
         assignment_store::AssignmentStore,
         streams::{
             hints::{TooManyWatchers, Watch},
@@ -46,7 +47,6 @@ use crate::{
     runtime::{
         clock::Clock,
         coop::{ChunkPermit, ENTRIES, pause},
-        drop_guard::DropGuard,
     },
 };
 

@@ -41,6 +41,7 @@ use crate::{
     config::{initial_config::InitialConfiguration, limits::Limits},
     listen::accounts::{Accounts, RequestOrigin},
     node::{
+        DropGuard,
         assignment_store::AssignmentStore,
         streams::{hints::Watchers, pool_events::Subscribers},
     },
@@ -48,7 +49,7 @@ use crate::{
         changes::{Change, ChangeKind},
         metrics,
     },
-    runtime::{clock::Clock, drop_guard::DropGuard},
+    runtime::clock::Clock,
 };
 
 /// The capacity of the mailbox. Beyond it senders wait.

@@ -18,7 +18,10 @@ use actix::ArbiterHandle;
 use leaseway_core::types::Millis;
 use tokio::sync::Notify;
 
-use crate::runtime::{clock::Clock, coop::pause, drop_guard::DropGuard};
+use crate::{
+    node::DropGuard,
+    runtime::{clock::Clock, coop::pause},
+};
 
 const BUCKET_MS: u64 = 16;
 /// Number of resources between two yields.
