@@ -92,8 +92,10 @@ struct CheckedFiles {
     at: Instant,
 }
 
-/// Modification time, size and inode of each file. `None` if it cannot be read.
-type Stamps = Vec<Option<(SystemTime, u64, u64)>>;
+/// Modification time, size and inode of a file, which change when it does. `None` if it cannot be read.
+pub type FileStamp = Option<(SystemTime, u64, u64)>;
+
+type Stamps = Vec<FileStamp>;
 
 /// The result of a check for changed files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -227,10 +229,11 @@ impl Files {
 }
 
 fn stamps(files: &Files) -> Stamps {
-    files.all().map(stamp).collect()
+    files.all().map(file_stamp).collect()
 }
 
-fn stamp(path: &Path) -> Option<(SystemTime, u64, u64)> {
+/// The stamp of a file, or of the file that a symlink names.
+pub fn file_stamp(path: &Path) -> FileStamp {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))

@@ -16,7 +16,7 @@ mod tests;
 
 pub use certificate::{Description, MalformedCertificate, describe};
 pub use client::{ClientStream, ClientTls, channel, connected_channel};
-pub use credentials::{Credentials, Files, Reload, certificates};
+pub use credentials::{Credentials, FileStamp, Files, Reload, certificates, file_stamp};
 pub use error::TlsError;
 pub use names::Names;
 pub use server::{Accepted, ClientCertificates, HANDSHAKE_DEADLINE, Protocol, ServerTls, linger};

@@ -3,21 +3,20 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
-pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
+use leaseway_tls::{FileStamp, file_stamp};
 
-/// Modification time, length and inode. `None` if the file cannot be read.
-type Stamp = Option<(SystemTime, u64, u64)>;
+pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Files, and their stamps when they were last read.
 #[derive(Debug)]
 pub struct WatchedFiles {
     paths: Vec<PathBuf>,
     list: fn(&Path) -> Vec<PathBuf>,
-    loaded: Vec<(PathBuf, Stamp)>,
-    seen: Vec<(PathBuf, Stamp)>,
+    loaded: Vec<(PathBuf, FileStamp)>,
+    seen: Vec<(PathBuf, FileStamp)>,
 }
 
 impl WatchedFiles {
@@ -52,13 +51,7 @@ impl WatchedFiles {
     }
 }
 
-fn stamps(paths: &[PathBuf], list: fn(&Path) -> Vec<PathBuf>) -> Vec<(PathBuf, Stamp)> {
+fn stamps(paths: &[PathBuf], list: fn(&Path) -> Vec<PathBuf>) -> Vec<(PathBuf, FileStamp)> {
     let files = paths.iter().flat_map(|path| list(path));
-    files.map(|file| (file.clone(), stamp(&file))).collect()
-}
-
-fn stamp(path: &Path) -> Stamp {
-    use std::os::unix::fs::MetadataExt as _;
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+    files.map(|file| (file.clone(), file_stamp(&file))).collect()
 }
