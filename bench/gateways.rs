@@ -1,5 +1,5 @@
-//! `leaseway-bench gateways` measures gateways: the cost of a request, many descriptors, and one limit at several gateways.
-//! Everything is started here, on free loopback ports.
+//! `leaseway-bench gateways` measures gateways: the cost of a request, many descriptors, and one limit at several
+//! gateways. Everything is started here, on free loopback ports.
 //!
 //! `services` has the baselines, and `cluster` starts gateways and baselines. `lanes` sends requests. `versus`,
 //! `descriptors` and `shares` are the measurements.

@@ -2,8 +2,8 @@
 //!
 //! - `load` measures one server. `compare` alternates between two servers and reports ratios, because absolute figures
 //!   depend on the machine. `ceiling` is a bare tonic service to compare with.
-//! - `simulate` runs servers and clients in virtual time; `chaos` runs real processes and injects faults. Both check that
-//!   clients together never use more than the capacity.
+//! - `simulate` runs servers and clients in virtual time; `chaos` runs real processes and injects faults. Both check
+//!   that clients together never use more than the capacity.
 //! - `hostile` attacks a server and measures what its well-behaved clients notice.
 //! - `gateways` measures the gateways for HTTP and Envoy.
 //! - `budgets` compares a budget with counters in Redis.

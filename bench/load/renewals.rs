@@ -1,5 +1,6 @@
-//! The cost of renewing many leases of one client: by a stream of renewals, and by GetCapacity. Each way first in a closed
-//! loop, as fast as the server answers, then by an idle client of the library, which renews once per refresh interval.
+//! The cost of renewing many leases of one client: by a stream of renewals, and by GetCapacity. Each way first in a
+//! closed loop, as fast as the server answers, then by an idle client of the library, which renews once per refresh
+//! interval.
 
 use std::{
     net::SocketAddr,
@@ -229,7 +230,8 @@ impl LeaseStream {
         }
     }
 
-    /// Renews all leases again and again; `percent` of them with a changed demand, at most as many as fit into a request.
+    /// Renews all leases again and again; `percent` of them with a changed demand, at most as many as fit into a
+    /// request.
     async fn renew(&mut self, renewals: &Renewals<'_>, percent: u32) -> Result<Measured, Error> {
         let leases = self.has.len() as u32;
         let changed = (leases * percent / 100).min(ENTRIES as u32);

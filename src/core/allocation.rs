@@ -388,8 +388,8 @@ impl Allocation {
     }
 }
 
-/// Raises the slices until they add up to at least `all`, the wants of all holders. If slices were rounded down, a parent
-/// with enough capacity would lend too little, and a client that wants 7 whole units would get 6.
+/// Raises the slices until they add up to at least `all`, the wants of all holders. If slices were rounded down, a
+/// parent with enough capacity would lend too little, and a client that wants 7 whole units would get 6.
 fn raised_to(mut slices: Claims, all: Amount) -> Claims {
     let (reported, all): (Sum, Sum) = (slices.iter().map(|claim| claim.wants).collect(), all.into());
     if let Some(last) = slices.last_mut().filter(|_| reported < all) {

@@ -178,9 +178,9 @@ impl<T> ResourceEngine<T> {
         effects.replies.extend(answered.map(|(ticket, answer)| (ticket, Ok(answer))));
     }
 
-    /// Advances time: leases expire, pools write notes, an idle resource retires. Call it at [`next_tick`](Self::next_tick) if the engine is
-    /// packed, and otherwise about once a second.
-    /// `may_note`: whether this resource may write notes now.
+    /// Advances time: leases expire, pools write notes, an idle resource retires. Call it at
+    /// [`next_tick`](Self::next_tick) if the engine is packed, and otherwise about once a second. `may_note`: whether
+    /// this resource may write notes now.
     pub fn tick(&mut self, moment: Moment<'_>, may_note: bool, effects: &mut Effects<T>) {
         let now = moment.now.at;
         if !moment.may_decide {

@@ -7,8 +7,8 @@
 //!
 //! # The protocol
 //! Every lease has a [`Token`](crate::types::Token), a number that only rises. A request says which lease its
-//! holder has: the token, the amount and the expiry time ([`holder::ShownLease`]). The server concludes from that, and from
-//! nothing else, which older leases the holder has stopped using.
+//! holder has: the token, the amount and the expiry time ([`holder::ShownLease`]). The server concludes from that, and
+//! from nothing else, which older leases the holder has stopped using.
 //!
 //! For each holder the server keeps all leases it may be acting on, from the newest that it has confirmed to the newest
 //! that was given. The largest of them is *held*. Held capacity is not free, whatever the holder was given since.
@@ -33,10 +33,10 @@
 //! | 12 | server → `b`: token 11, 50 | 50 | 50 | 0 |
 //!
 //! In step 3 `b` gets what is free, not what it is due: `a` still uses 80. In step 5 the server decides that `a` may
-//! have 50, but 80 stay held, because the server cannot know whether the answer arrives. It did not: in step 8 `a` still
-//! names token 5. Had the server given the difference to `b` in step 7, both together would have used 130. Only step 10
-//! proves that `a` knows its smaller lease (rule 1), and 30 come free. If `a` had never come back, its 80 would have come
-//! free when the lease with token 5 ended.
+//! have 50, but 80 stay held, because the server cannot know whether the answer arrives. It did not: in step 8 `a`
+//! still names token 5. Had the server given the difference to `b` in step 7, both together would have used 130. Only
+//! step 10 proves that `a` knows its smaller lease (rule 1), and 30 come free. If `a` had never come back, its 80 would
+//! have come free when the lease with token 5 ended.
 //!
 //! # A change of master
 //! Before an answer leaves, a quorum of peers stores a bound on all leases that are in use: a *total* and a *horizon*
@@ -52,8 +52,8 @@
 //! | 17 | server → `c`: token 1001, 0 | 50 | 50 | 0 | 0 |
 //! | 18 | `b` never comes back; its lease ends, and with it the horizon | 0 | 50 | 0 | 50 |
 //!
-//! In step 14 `a` *claims* its lease: 50 leave the unclaimed amount and count in the record of `a` (rule E4). In step 17
-//! `c` gets nothing, because the unclaimed 50 may be in use by `b`.
+//! In step 14 `a` *claims* its lease: 50 leave the unclaimed amount and count in the record of `a` (rule E4). In step
+//! 17 `c` gets nothing, because the unclaimed 50 may be in use by `b`.
 //!
 //! # The rules
 //! src/core/lease/protocol.md has all rules with the reasons for them. Comments cite them by number.
@@ -327,8 +327,8 @@ impl LeaseBook {
         std::mem::replace(&mut self.ledger.holder_mut(slot).watch, position)
     }
 
-    /// Notes which holders have one of the left-over units. Returns whether that has changed. `winners` are in ascending
-    /// order.
+    /// Notes which holders have one of the left-over units. Returns whether that has changed. `winners` are in
+    /// ascending order.
     pub(crate) fn set_extra_units(&mut self, winners: &[u32]) -> bool {
         let holders = self.ledger.iter_from(0);
         let had: Vec<u32> = holders.filter(|(_, holder)| holder.extra).map(|(slot, _)| slot).collect();
@@ -408,8 +408,8 @@ impl LeaseBook {
     /// Returns the changes to propose to the quorum now, and the number of the change that the answers since the last
     /// call must wait for. Call it after every round and every tick. Without promises, the proposal is always empty.
     ///
-    /// `lease` is the current lease length. `capacity` is absent if holders do not share it. `period` is that of a budget. `wants` computes the wants
-    /// of all holders.
+    /// `lease` is the current lease length. `capacity` is absent if holders do not share it. `period` is that of a
+    /// budget. `wants` computes the wants of all holders.
     ///
     /// The caller must propose the returned changes: peers must apply them before all later changes of this
     /// incarnation, or else apply no later change.

@@ -7,9 +7,9 @@
 //!
 //! # Two questions, answered separately
 //! [Division](allocation) computes the fair share of each holder: a pure function of capacity and claims, which knows
-//! nothing about leases. [Settlement](allocation::settlement) moves each holder towards its share, only as fast as other
-//! leases shrink or expire. A [`Resource`](resource::Resource) runs both in *rounds*: it takes all waiting requests,
-//! divides and settles once, and answers them.
+//! nothing about leases. [Settlement](allocation::settlement) moves each holder towards its share, only as fast as
+//! other leases shrink or expire. A [`Resource`](resource::Resource) runs both in *rounds*: it takes all waiting
+//! requests, divides and settles once, and answers them.
 //!
 //! # Modules
 //!

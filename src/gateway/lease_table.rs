@@ -237,8 +237,8 @@ impl LeaseTable {
         admitted.inspect_err(|_| counter!("leaseway_gateway_resources_refused_total").increment(1))
     }
 
-    /// Takes the permits of all claims, or of none, and does not wait. `claims[i]` is of `entries[i]`. A request that is
-    /// `vetoed` takes nothing. Returns whether it passes.
+    /// Takes the permits of all claims, or of none, and does not wait. `claims[i]` is of `entries[i]`. A request that
+    /// is `vetoed` takes nothing. Returns whether it passes.
     pub fn try_take_all(&self, entries: &[&Arc<LeaseEntry>], claims: &mut [Claim], vetoed: bool) -> bool {
         let passes = match (entries, &mut *claims) {
             // The usual case, which a limiter decides faster alone.

@@ -1,9 +1,9 @@
 //! The resource id of a descriptor or a bucket: `domain/key=value,key=value`.
 //!
 //! Callers choose keys and values. Separators (`/`, `,`, `=`), escape characters (`%`, `~`) and control characters are
-//! percent-encoded, so that different descriptors never have the same id. `*` and `\` are encoded, too: a template whose
-//! pattern is the text of an id would apply to it before all others. The `*` of a template's pattern does not match the
-//! `/` after the domain. All other characters are unchanged.
+//! percent-encoded, so that different descriptors never have the same id. `*` and `\` are encoded, too: a template
+//! whose pattern is the text of an id would apply to it before all others. The `*` of a template's pattern does not
+//! match the `/` after the domain. All other characters are unchanged.
 //!
 //! Servers limit the length of ids. A longer id is cut, and ends with `~` and a digest of the whole id. The result is
 //! deterministic, and patterns still match its domain and first key.

@@ -1,8 +1,9 @@
 //! Rate limits for Envoys that ask for each request (RLS), by the rules of envoyproxy/ratelimit.
 //!
-//! The rules come from files ([`mod@file`]) or from a control plane ([`xds`]). [`rules`] finds the rule for a descriptor, and [`decision`] decides whether a request
-//! passes. The capacity comes from the cluster: a rule gives the resource, the window, and the limit that Envoy is
-//! told. [`declare`] tells the cluster the capacities that follow from the rules.
+//! The rules come from files ([`mod@file`]) or from a control plane ([`xds`]). [`rules`] finds the rule for a
+//! descriptor, and [`decision`] decides whether a request passes. The capacity comes from the cluster: a rule gives the
+//! resource, the window, and the limit that Envoy is told. [`declare`] tells the cluster the capacities that follow
+//! from the rules.
 
 pub mod answer;
 pub mod current;

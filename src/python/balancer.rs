@@ -225,8 +225,8 @@ impl NativeBalancer {
         Ok(base.add_subclass(NativeBalancer(balancer)))
     }
 
-    /// Sets the capacity of a backend's lease, which is its share: 0 when the lease has expired, infinity if there is no
-    /// limit. What backends have accrued is rescaled, so that none starves after leases have become much smaller.
+    /// Sets the capacity of a backend's lease, which is its share: 0 when the lease has expired, infinity if there is
+    /// no limit. What backends have accrued is rescaled, so that none starves after leases have become much smaller.
     fn set_capacity(this: &Bound<'_, Self>, index: i64, capacity: f64) -> PyResult<()> {
         if capacity.is_nan() || capacity < 0.0 {
             return Err(PyValueError::new_err(format!("capacity={capacity}: expected a number, 0 or more")));

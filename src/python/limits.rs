@@ -250,8 +250,8 @@ impl ReservedPermits {
 #[pymethods]
 impl ReservedPermits {
     /// Ends the reservation: one number for each limit, the permits or the amount used. Rates and budgets get back what
-    /// was not used, and are charged for usage beyond the reservation. Permits of gauges are returned; their numbers are
-    /// ignored. Can be called once.
+    /// was not used, and are charged for usage beyond the reservation. Permits of gauges are returned; their numbers
+    /// are ignored. Can be called once.
     #[pyo3(signature = (*used))]
     fn settle(&self, used: Vec<f64>) -> PyResult<()> {
         let used = checked(&self.kinds, "used", used)?;

@@ -8,8 +8,8 @@ use pyo3::{
 
 use crate::{arguments::units, error::ClientError};
 
-/// Prices per unit, by model and kind of usage, such as `{"gpt-4o": {"input": 0.0000025, "output": 0.00001}}`. Made from
-/// such a dict, from its JSON text, or from the path of a JSON file. Prices may also be `Decimal` or `str`.
+/// Prices per unit, by model and kind of usage, such as `{"gpt-4o": {"input": 0.0000025, "output": 0.00001}}`. Made
+/// from such a dict, from its JSON text, or from the path of a JSON file. Prices may also be `Decimal` or `str`.
 #[pyclass(name = "Prices", frozen, module = "leaseway._native")]
 pub(crate) struct NativePrices(Prices);
 
@@ -47,8 +47,8 @@ impl NativePrices {
         Ok(NativePrices(from_json(&text)?))
     }
 
-    /// The cost of this usage, which is computed exactly, and then rounded up to 15 significant digits. Raises ValueError
-    /// if the table has no price for it.
+    /// The cost of this usage, which is computed exactly, and then rounded up to 15 significant digits. Raises
+    /// ValueError if the table has no price for it.
     #[pyo3(signature = (model, /, **usage))]
     fn cost(&self, model: &str, usage: Option<&Bound<'_, PyDict>>) -> PyResult<f64> {
         let mut counted = Vec::new();

@@ -71,8 +71,8 @@ impl RaftHandle {
         proposals::propose(&self.0.proposals, lease, commands).await
     }
 
-    /// As [`propose`](Self::propose), without waiting. `done` is called with the result on a thread of this peer. If the
-    /// peer stops, `done` is dropped.
+    /// As [`propose`](Self::propose), without waiting. `done` is called with the result on a thread of this peer. If
+    /// the peer stops, `done` is dropped.
     pub fn submit(
         &self,
         lease: &MasterLease,
@@ -197,14 +197,14 @@ impl RaftHandle {
         self.0.context.acknowledged.reports()
     }
 
-    /// Whether this peer is master or gets heartbeats from the master. Otherwise it may know the master from other peers,
-    /// but does not count for a majority yet.
+    /// Whether this peer is master or gets heartbeats from the master. Otherwise it may know the master from other
+    /// peers, but does not count for a majority yet.
     pub fn gets_heartbeats(&self) -> bool {
         self.0.context.discovered.gets_heartbeats.load(Ordering::Relaxed)
     }
 
-    /// Why consensus has ended on this peer, usually because its disk has failed. It neither leads nor votes until it is
-    /// restarted.
+    /// Why consensus has ended on this peer, usually because its disk has failed. It neither leads nor votes until it
+    /// is restarted.
     pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
         self.0.context.failing.watch()
     }

@@ -21,8 +21,8 @@
 //! | `Assignment`, `Load` | assignments in pools, and the load that protected resources can serve |
 //! | `Pool`, `ForgetPool` | balances and costs of pools: losing them costs fairness, not safety |
 //!
-//! Single leases are not in the log. A request that stays within the promised total needs no consensus, so the log grows
-//! with time and not with requests.
+//! Single leases are not in the log. A request that stays within the promised total needs no consensus, so the log
+//! grows with time and not with requests.
 //!
 //! [`RaftHandle::propose`] returns once a command is committed and applied. Proposals that arrive while an entry is
 //! being committed share the next one (`handle/proposals.rs`).
@@ -31,8 +31,8 @@
 //!
 //! A Raft leader that is cut off or paused does not know that another leader was elected. Raft tolerates this, because
 //! such a leader cannot commit anything. But our master answers clients without asking a quorum, so it must know *now*
-//! whether it is still master. It therefore holds a leader lease: a [`MasterLease`] ends after a limited time, and only a
-//! quorum extends it.
+//! whether it is still master. It therefore holds a leader lease: a [`MasterLease`] ends after a limited time, and only
+//! a quorum extends it.
 //!
 //! ```text
 //!                 heartbeat               heartbeat               heartbeat
@@ -44,10 +44,10 @@
 //!   vote leases          ├───────────────────────────────────────────────────────┤ election possible
 //! ```
 //!
-//! The lease counts from *before* the question. A follower's *vote lease* counts from its answer and is a little longer.
-//! So no other peer can be elected while the lease holds, whatever happens to messages, processes and disks, as long as
-//! the rates of clocks differ by at most one part in a thousand ([`Timing`]). Checking the lease is one atomic load. A
-//! lease that has lapsed never holds again: `election/master_lease.rs` begins a new one.
+//! The lease counts from *before* the question. A follower's *vote lease* counts from its answer and is a little
+//! longer. So no other peer can be elected while the lease holds, whatever happens to messages, processes and disks, as
+//! long as the rates of clocks differ by at most one part in a thousand ([`Timing`]). Checking the lease is one atomic
+//! load. A lease that has lapsed never holds again: `election/master_lease.rs` begins a new one.
 //!
 //! Each lease has a *term*, which an entry in the log begins. Each term is higher than the one before. A proposal of an
 //! earlier term is ignored when it is applied. This term is not the Raft term, which also counts elections that led to
@@ -75,8 +75,8 @@
 //! # Elections and leadership transfer
 //!
 //! If a master dies, its followers' vote leases end, and one of them starts an election (`election/timer.rs`). First it
-//! holds a pre-vote, so that a returning peer does not depose a master that all other peers follow. A restarted peer first
-//! waits until every vote lease that it may have given has ended.
+//! holds a pre-vote, so that a returning peer does not depose a master that all other peers follow. A restarted peer
+//! first waits until every vote lease that it may have given has ended.
 //!
 //! A master that is about to stop transfers mastership (`membership/transfer.rs`): it ends its lease, votes for its
 //! successor, and asks it to stand for election at once. The successor then ignores its vote lease, so such a request
@@ -92,9 +92,9 @@
 //! # The data directory
 //!
 //! The data directory has the identity, the vote, the log and a snapshot (`log.rs`), and a *high-water mark* of the log
-//! in a file of its own. A log that ends before its mark has lost entries that this peer acknowledged, and the directory
-//! is refused (`log/high_water_mark.rs`). A directory that was restored from an older copy as a whole is consistent, but
-//! the other peers notice the loss (`log/acknowledged.rs`).
+//! in a file of its own. A log that ends before its mark has lost entries that this peer acknowledged, and the
+//! directory is refused (`log/high_water_mark.rs`). A directory that was restored from an older copy as a whole is
+//! consistent, but the other peers notice the loss (`log/acknowledged.rs`).
 //!
 //! # Modules
 //!

@@ -14,10 +14,10 @@
 //! openraft calls [`store::LogStore`]. It keeps the log in memory ([`memory`]) and hands every change to one thread
 //! ([`disk`]), which appends it to a segment file ([`segments`]) and flushes.
 //!
-//! A record counts once it is flushed. A failed write or flush ends consensus on this peer ([`disk_thread::Failure`]). It is
-//! not retried, because what it left on the disk is unknown. On start, a record that a crash tore off at the end of the
-//! log is dropped, because it was never acknowledged. If it was, the [`high_water_mark`] shows that. A directory with
-//! any other damage is refused.
+//! A record counts once it is flushed. A failed write or flush ends consensus on this peer ([`disk_thread::Failure`]).
+//! It is not retried, because what it left on the disk is unknown. On start, a record that a crash tore off at the end
+//! of the log is dropped, because it was never acknowledged. If it was, the [`high_water_mark`] shows that. A directory
+//! with any other damage is refused.
 
 pub(crate) mod acknowledged;
 pub(crate) mod codec;

@@ -104,8 +104,8 @@ impl Settings {
         Member { name: self.name.clone(), address, advertise: self.advertise.clone() }
     }
 
-    /// The address of a member's peer listener. An address in `peers` takes precedence over that in the membership, which
-    /// is from the time the member was added.
+    /// The address of a member's peer listener. An address in `peers` takes precedence over that in the membership,
+    /// which is from the time the member was added.
     pub(crate) fn address_of_member<'a>(&'a self, member: &'a Member) -> &'a str {
         self.address_of(&member.name).unwrap_or(&member.address)
     }

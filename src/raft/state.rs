@@ -191,8 +191,8 @@ impl State {
         Ok(())
     }
 
-    /// Checks that all promises of a proposal will be accepted in order. [`Promises::apply`] checks one change at a time,
-    /// but the first change must not be applied if the second is refused.
+    /// Checks that all promises of a proposal will be accepted in order. [`Promises::apply`] checks one change at a
+    /// time, but the first change must not be applied if the second is refused.
     fn check(&self, commands: &[Command]) -> Result<(), ProposeError> {
         let mut ahead: BTreeMap<&Arc<str>, Option<(Epoch, u64)>> = BTreeMap::new();
         for command in commands {

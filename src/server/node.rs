@@ -1,15 +1,15 @@
 //! The actors of a server. They are the only code that uses actix; other modules call handles with `async fn`s.
 //!
-//! - [`NodeActor`](node_actor), one per process: this peer's role, the directory of resources, the configuration in force
-//!   and the uplink. If its mailbox ([`node_actor::MAILBOX`]) is full, the sender waits. If it panics, the process exits.
-//!   When it stops, only data stored by the peers survives.
+//! - [`NodeActor`](node_actor), one per process: this peer's role, the directory of resources, the configuration in
+//!   force and the uplink. If its mailbox ([`node_actor::MAILBOX`]) is full, the sender waits. If it panics, the
+//!   process exits. When it stops, only data stored by the peers survives.
 //! - [`ResourceActor`](resource_actor), one per resource: its engine, with claims, leases and division. Its
 //!   [combiner](resource_actor) takes `Limits::queue` requests and 64 other messages; beyond that, requests fail with
 //!   RESOURCE_EXHAUSTED, and ticks are dropped, because the next one follows. If it panics, the node restarts it from
 //!   its promises, or in learning mode. It stops when it has no holders.
-//! - [`UplinkActor`](uplink_actor), one per term of a master with a parent: the uplink's engine, with the session. If its
-//!   mailbox of 4 is full, its only sender waits. If it panics, the node restarts it with its next tick, without leases.
-//!   When it stops, the parent's leases expire.
+//! - [`UplinkActor`](uplink_actor), one per term of a master with a parent: the uplink's engine, with the session. If
+//!   its mailbox of 4 is full, its only sender waits. If it panics, the node restarts it with its next tick, without
+//!   leases. When it stops, the parent's leases expire.
 //!
 //! actix does not restart an actor that panicked, its timers starve under load, and `do_send` drops messages silently.
 //! So the node supervises: a [`DropGuard`] reports the end of a resource, and

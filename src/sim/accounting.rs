@@ -1,5 +1,5 @@
-//! Accounting of the capacity that all clients believe they may use: how much of the total capacity was used, whether it
-//! was ever exceeded, and how soon the demand was met.
+//! Accounting of the capacity that all clients believe they may use: how much of the total capacity was used, whether
+//! it was ever exceeded, and how soon the demand was met.
 //!
 //! It uses only the state of the clients and never asks a node. Sums are exact ([`Sum`]), so "more than the capacity"
 //! is a comparison of integers, free of rounding.

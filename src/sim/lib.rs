@@ -2,8 +2,8 @@
 //!
 //! A run has one thread, one queue of events and one seeded random number generator. A [scenario](scenario::Scenario)
 //! describes a tree of nodes, the clients of each node, the network between them and the injected faults. Its
-//! [plan](scenario::plan::Plan) is run with a seed. The same scenario and seed repeat a run to the bit, so a failure can
-//! be replayed, traced and shrunk.
+//! [plan](scenario::plan::Plan) is run with a seed. The same scenario and seed repeat a run to the bit, so a failure
+//! can be replayed, traced and shrunk.
 //!
 //! # What is real
 //!
@@ -32,14 +32,14 @@
 //!
 //! # What is checked
 //!
-//! Every invariant is checked after every event. [`leaseway_core::resource::invariant`] explains their codes. A run that
-//! breaks one ends as a
-//! [`RunFailure`](accounting::figures::RunFailure) with the seed and the time. Clients keep [`accounting`] of their
-//! own, which never asks a node. The [`oracle`](accounting::oracle) computes the capacity that a single server with full
-//! knowledge would give each client, and [`Figures`](accounting::figures::Figures) compare the two.
+//! Every invariant is checked after every event. [`leaseway_core::resource::invariant`] explains their codes. A run
+//! that breaks one ends as a [`RunFailure`](accounting::figures::RunFailure) with the seed and the time. Clients keep
+//! [`accounting`] of their own, which never asks a node. The [`oracle`](accounting::oracle) computes the capacity that
+//! a single server with full knowledge would give each client, and [`Figures`](accounting::figures::Figures) compare
+//! the two.
 //!
-//! A simulation that cannot fail proves nothing. So with the feature `planted`, `runner::planted` leaves out single rules
-//! of the protocol and searches for a seed that notices.
+//! A simulation that cannot fail proves nothing. So with the feature `planted`, `runner::planted` leaves out single
+//! rules of the protocol and searches for a seed that notices.
 //!
 //! # An example
 //!

@@ -24,13 +24,14 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts an RLS gateway with rules in the format of envoyproxy/ratelimit. Unless `flags` change that, first requests
-    /// wait up to 20 s for a lease.
+    /// Starts an RLS gateway with rules in the format of envoyproxy/ratelimit. Unless `flags` change that, first
+    /// requests wait up to 20 s for a lease.
     pub(crate) fn for_requests(servers: &[String], rules: &ConfigFile, flags: &[&str]) -> Gateway {
         Gateway::with_rules(servers, ["--ratelimit-config", rules.path()], flags)
     }
 
-    /// As [`for_requests`](Self::for_requests), and declares the templates of the rules. Returns when they are in force.
+    /// As [`for_requests`](Self::for_requests), and declares the templates of the rules. Returns when they are in
+    /// force.
     pub(crate) fn declaring(peers: &Peers, rules: &ConfigFile) -> Gateway {
         let admin = peers.admin(peers.master()).to_string();
         let gateway = Gateway::for_requests(&peers.endpoints(), rules, &["--declare", "--declare-admin", &admin]);

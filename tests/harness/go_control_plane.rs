@@ -1,4 +1,5 @@
-//! A control plane made of go-control-plane, the library of most control planes: the program in `tests/go/controlplane`.
+//! A control plane made of go-control-plane, the library of most control planes: the program in
+//! `tests/go/controlplane`.
 
 use std::net::SocketAddr;
 

@@ -9,8 +9,8 @@ use super::binary;
 /// Set within such a machine.
 const INSIDE: &str = "LEASEWAY_TEST_INSIDE";
 
-/// Another address of the machine, and the port that its connections to one port reach. With it two programs can have the
-/// same port, as in containers of their own.
+/// Another address of the machine, and the port that its connections to one port reach. With it two programs can have
+/// the same port, as in containers of their own.
 pub(crate) type Redirect = (&'static str, u16, u16);
 
 /// Makes the root directory in `$1`, with `$2` as its /etc/hosts and the redirects in `$3`, and runs the rest there.
@@ -42,8 +42,8 @@ done
 exec chroot "$root" env -C "$PWD" "$@"
 "#;
 
-/// Whether the test of this name runs in such a machine. If not, this runs it in one with these lines in its /etc/hosts,
-/// and fails if it fails.
+/// Whether the test of this name runs in such a machine. If not, this runs it in one with these lines in its
+/// /etc/hosts, and fails if it fails.
 pub(crate) fn is_own(test: &str, hosts: &[&str], redirects: &[Redirect]) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;

@@ -1,7 +1,8 @@
-//! Clients in other languages, which reach the peers over the degraded links. Each is a program that `conform` can drive.
+//! Clients in other languages, which reach the peers over the degraded links. Each is a program that `conform` can
+//! drive.
 //!
-//! Such a client has no lease trace: its capacity is read again and again. Between two readings it counts as the smaller
-//! one, so that the audit never assumes more than the client believed.
+//! Such a client has no lease trace: its capacity is read again and again. Between two readings it counts as the
+//! smaller one, so that the audit never assumes more than the client believed.
 
 use std::sync::{
     Arc,

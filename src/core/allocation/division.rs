@@ -231,7 +231,8 @@ impl Division {
         self.remove_from(slot, 0, claims);
     }
 
-    /// Inserts some of the claims of the holder in `slot`. `first`: the position of the first one among all of its claims.
+    /// Inserts some of the claims of the holder in `slot`. `first`: the position of the first one among all of its
+    /// claims.
     pub(crate) fn insert_from(&mut self, slot: u32, first: usize, claims: &[Claim]) {
         for (at, claim) in claims.iter().enumerate() {
             self.insert_one(slot, first + at, claim);
@@ -423,7 +424,8 @@ impl Division {
         };
         let minimums = minimums.map(|minimums| Members::of(minimums, band));
         if let Some(minimums) = &minimums {
-            // The remainder of the bands above minus the minimums of bands below, but at least the minimums of this band.
+            // The remainder of the bands above minus the minimums of bands below, but at least the minimums of this
+            // band.
             capacity = (capacity - minimums.below.wants).max(minimums.all.wants);
         }
         if members.wants <= capacity {

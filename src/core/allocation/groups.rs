@@ -3,8 +3,8 @@
 //!
 //! Each group has a [`Division`] of its own, among its clients or among the groups in it. In the division of its parent
 //! it is one claim: its wants are the sum of all wants in it up to its maximum, and its weight and minimum are those of
-//! its rule, whatever the number of its clients. A change of one claim changes one claim at each level, and the due of a
-//! client follows from the terms at each level. So a request costs O(levels · log n).
+//! its rule, whatever the number of its clients. A change of one claim changes one claim at each level, and the due of
+//! a client follows from the terms at each level. So a request costs O(levels · log n).
 //!
 //! Priorities order the clients of a group. Groups have none: a client cannot take from another group by claiming a
 //! higher priority.
@@ -152,8 +152,8 @@ pub struct GroupReport {
 }
 
 impl Groups {
-    /// `None` if these settings have no groups. `has_parent`: the node reports groups to a parent, which divides between
-    /// them. `nodes`: the claims of child nodes, which then join their groups.
+    /// `None` if these settings have no groups. `has_parent`: the node reports groups to a parent, which divides
+    /// between them. `nodes`: the claims of child nodes, which then join their groups.
     pub(crate) fn new(settings: &Settings, has_parent: bool, nodes: NodeClaims) -> Option<Box<Groups>> {
         let groups = Arc::clone(settings.groups.as_ref().filter(|_| settings.dividing_algorithm().is_indexed())?);
         let among_clients = Settings { groups: None, ..settings.clone() };
@@ -234,8 +234,8 @@ impl Groups {
 
     // The tree.
 
-    /// Makes the holder in `slot` a member of its group. Returns the number of the group; [`ROOT`] for a child node with
-    /// claims in several groups.
+    /// Makes the holder in `slot` a member of its group. Returns the number of the group; [`ROOT`] for a child node
+    /// with claims in several groups.
     pub(crate) fn join(&mut self, slot: u32, kind: HolderKind, id: &str) -> u32 {
         self.leave(slot);
         let groups = Arc::clone(&self.groups);
@@ -388,8 +388,8 @@ impl Groups {
         }
     }
 
-    /// Replaces the claims of the holder in `slot` in one group, each with the position of the first one among all of its
-    /// claims.
+    /// Replaces the claims of the holder in `slot` in one group, each with the position of the first one among all of
+    /// its claims.
     fn change_in(&mut self, group: u32, slot: u32, old: (usize, &[Claim]), new: (usize, &[Claim])) {
         let division = &mut self.tree[group as usize].division;
         division.remove_from(slot, old.0, old.1);
@@ -632,8 +632,8 @@ impl Groups {
         self.by_path.len() + usize::from(self.tree[OTHER as usize].claims[0].subclients > 0)
     }
 
-    /// Up to `maximum` groups, in the order of their paths; if there are more, those with the largest wants. `held` returns
-    /// what the holders of a group may be using.
+    /// Up to `maximum` groups, in the order of their paths; if there are more, those with the largest wants. `held`
+    /// returns what the holders of a group may be using.
     pub(crate) fn reports(&self, maximum: usize, held: impl Fn(u32) -> Sum) -> Vec<GroupReport> {
         let mut chosen: Vec<u32> = self.by_path.values().copied().collect();
         if self.len() > chosen.len() {

@@ -8,8 +8,9 @@
 //! A rotation lasts many refresh intervals, because a unit can move only after its holder has asked. If demand changes
 //! within a rotation, the units are dealt again from the credits at its start.
 //!
-//! Groups of clients are dealt whole units, too, by the same rule at each level: each gets its due rounded down, and the
-//! rest goes to the groups whose clients have the most credit. So no group is ever given more than its due rounded up.
+//! Groups of clients are dealt whole units, too, by the same rule at each level: each gets its due rounded down, and
+//! the rest goes to the groups whose clients have the most credit. So no group is ever given more than its due rounded
+//! up.
 //!
 //! Fractions of a unit are integers in units of 2⁻²⁰, so they do not drift.
 
@@ -69,8 +70,8 @@ impl Rotation {
         self.ends <= now || (self.dealt != Some(version) && self.dealt_at.plus(DEAL_PAUSE) <= now)
     }
 
-    /// Deals the left-over units. Returns the holders that get one. `takers` are the holders of `parts`, in the order in
-    /// which ties are decided.
+    /// Deals the left-over units. Returns the holders that get one. `takers` are the holders of `parts`, in the order
+    /// in which ties are decided.
     pub(crate) fn deal(
         &mut self,
         now: Millis,
@@ -192,8 +193,8 @@ impl Step<'_> {
     }
 }
 
-/// Chooses the holders that get one of `units`: each of the `takers` gets the whole units that it is due, and those that
-/// are due a fraction of another one get it in the order of their credits.
+/// Chooses the holders that get one of `units`: each of the `takers` gets the whole units that it is due, and those
+/// that are due a fraction of another one get it in the order of their credits.
 fn choose(step: &Step<'_>, takers: &[Taker], units: usize, winners: &mut Vec<usize>) {
     let dues: Vec<(usize, bool, i64)> = takers.iter().map(|taker| step.due(taker)).collect();
     let whole: usize = dues.iter().map(|(whole, ..)| whole).sum();

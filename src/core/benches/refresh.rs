@@ -3,8 +3,8 @@
 //! Each iteration is a whole round of one request: a client, in random order, echoes its lease and changes its wants.
 //! Time advances so that each client refreshes every 16 s and leases expire at a realistic rate. `spread` draws wants
 //! from 0 to 100, and `close` from 100 to 100.000001, the worst case for an index of wants. `children` sends the
-//! requests of child nodes: 64 slices of 50 clients each. `groups` has a million clients in 10,000 groups, and prints the
-//! cost as a multiple of that without groups.
+//! requests of child nodes: 64 slices of 50 clients each. `groups` has a million clients in 10,000 groups, and prints
+//! the cost as a multiple of that without groups.
 
 use std::{ops::Range, time::Duration};
 

@@ -5,8 +5,8 @@
 //! their numbers. A renewal stands for the request that names the lease in the last answer, with the wants that were
 //! stated last. That is true because the two sides take turns, and a message acknowledges the answer before it:
 //!
-//! - Messages are numbered. One that repeats a number, or leaves one out, is not applied: the stream ends, and the client
-//!   states everything on another.
+//! - Messages are numbered. One that repeats a number, or leaves one out, is not applied: the stream ends, and the
+//!   client states everything on another.
 //! - A client that does not take an answer for an entry, because it came too late (rule 6), states that entry again.
 //! - A stream ends with the term of its master. The next master, even on the same server, knows nothing of it.
 //!
@@ -173,8 +173,9 @@ impl<R> Stream<R> {
         Ok((Turn { answer, renewed, is_of_older_master }, stated))
     }
 
-    /// Renews up to `maximum` of the entries that the message renews. `in_place` tries to do so without a round. Calls `ask` with each request that needs a round; its answer belongs into
-    /// [`answered`](Self::answered). Returns whether there are more.
+    /// Renews up to `maximum` of the entries that the message renews. `in_place` tries to do so without a round. Calls
+    /// `ask` with each request that needs a round; its answer belongs into [`answered`](Self::answered). Returns
+    /// whether there are more.
     pub fn renew(
         &mut self,
         turn: &mut Turn,

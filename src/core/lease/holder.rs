@@ -394,8 +394,8 @@ impl Leases {
     }
 
     /// Moves the end of a lease that its holder echoes, if that is all there is in the record: no older lease to
-    /// confirm, nothing claimed and nothing outstanding. An ordinary answer would then give the same amount under another
-    /// token. Returns whether it was moved.
+    /// confirm, nothing claimed and nothing outstanding. An ordinary answer would then give the same amount under
+    /// another token. Returns whether it was moved.
     pub(crate) fn renew(&mut self, token: Token, now: Millis, end: Millis, expiry_time: i64) -> bool {
         let [only] = &mut self.grants[..] else { return false };
         let is_echo = only.token == token && now < only.end && only.end <= end;

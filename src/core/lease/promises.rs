@@ -2,9 +2,9 @@
 //! be using; a *horizon*, after which none of those leases is in use; and a summary of the wants.
 //!
 //! A master proposes [`Changes`], its peers store them ([`Promises`]), and the next master starts from them
-//! ([`Inherited`]) and serves immediately. It needs no list of holders: each holder names its lease in its next request,
-//! and claims it from the total. A total may be too high and a horizon too late; then the next master grants too little
-//! for a while. Neither is ever too low or too early.
+//! ([`Inherited`]) and serves immediately. It needs no list of holders: each holder names its lease in its next
+//! request, and claims it from the total. A total may be too high and a horizon too late; then the next master grants
+//! too little for a while. Neither is ever too low or too early.
 //!
 //! The total also contains leases that expired while there was no master. `high_water_mark` is the first such lease.
 //! The holders of these leases get them back and need not wait for the horizon. The mark may be too high, never too

@@ -9,8 +9,8 @@
 //!
 //! A horizon is proposed every half lease length, an eighth of a lease length before it is needed. So in a steady state
 //! no answer waits for the log. While nothing changes, each horizon is twice as far away as the one before, up to 64
-//! lease lengths, so that a million quiet resources write little. A late horizon does not delay the next master: it also
-//! knows how long leases were, and when the last one can have been granted.
+//! lease lengths, so that a million quiet resources write little. A late horizon does not delay the next master: it
+//! also knows how long leases were, and when the last one can have been granted.
 //!
 //! With each horizon, `high_water_mark` moves to the first lease granted since the previous horizon was proposed.
 //! Leases of the last half lease length are above it, and so is every lease whose holder refreshes on time. If a lease
@@ -133,7 +133,8 @@ impl Bound {
         Some(self.high_water_mark) > lapsed || planted::is(Fault::HighWaterMarkStays)
     }
 
-    /// Whether leases that end at `latest_end` are not covered by this bound, or less than `lead` longer than they last.
+    /// Whether leases that end at `latest_end` are not covered by this bound, or less than `lead` longer than they
+    /// last.
     fn needs_horizon(&self, latest_end: Millis, lead: Millis, round: &RoundState) -> bool {
         latest_end > round.now && (self.until < latest_end.plus(lead) || self.lease < round.lease)
     }
@@ -255,9 +256,9 @@ impl Proposer {
         }
     }
 
-    /// Whether the end of a lease may move to `end` without a proposal: as at [`take`](Self::take), but for a round that
-    /// changes neither the held amount nor the wants, while nothing is inherited. Only the stored bound counts. The lease
-    /// must not be older than `high_water_mark`, else it could not be claimed after it has ended (rule E12).
+    /// Whether the end of a lease may move to `end` without a proposal: as at [`take`](Self::take), but for a round
+    /// that changes neither the held amount nor the wants, while nothing is inherited. Only the stored bound counts.
+    /// The lease must not be older than `high_water_mark`, else it could not be claimed after it has ended (rule E12).
     pub(super) fn covers_renewal(
         &self,
         token: Token,

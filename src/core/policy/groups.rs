@@ -221,7 +221,8 @@ impl GroupSettings {
         self.rules.iter().map(|rule| rule.limits.clone()).collect()
     }
 
-    /// The weights of all groups as client rules. The other limits are for the whole tree, so only the root applies them.
+    /// The weights of all groups as client rules. The other limits are for the whole tree, so only the root applies
+    /// them.
     pub(crate) fn weights(&self) -> ClientRules {
         let weight = |rule: &GroupRule| {
             let mut weight = rule.limits.clone();

@@ -44,8 +44,8 @@ pub const REFRESH_PARAMETER: &str = "refresh_interval";
 
 /// A client rule; one parameter for each. Only child nodes receive rules this way.
 pub const CLIENT_PARAMETER: &str = "client";
-/// The pattern of groups, and a rule for groups; one parameter for each rule, after the pattern. Only child nodes receive
-/// them this way.
+/// The pattern of groups, and a rule for groups; one parameter for each rule, after the pattern. Only child nodes
+/// receive them this way.
 pub const GROUPS_PARAMETER: &str = "groups";
 pub const GROUP_PARAMETER: &str = "group";
 

@@ -1,8 +1,8 @@
 //! The periods of budgets: which stretch of wall-clock time a moment belongs to.
 //!
-//! A period is a pure function of the wall time. Hours, and periods of any length, are counted from the Unix epoch. Days,
-//! weeks and months begin at local midnight in a time zone, so a day of a change to or from summer time has 23 or 25
-//! hours.
+//! A period is a pure function of the wall time. Hours, and periods of any length, are counted from the Unix epoch.
+//! Days, weeks and months begin at local midnight in a time zone, so a day of a change to or from summer time has 23 or
+//! 25 hours.
 
 use std::{fmt, sync::Arc};
 

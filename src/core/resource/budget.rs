@@ -20,9 +20,9 @@
 //! | 6 | server → `a`: up to 18 | 18 | 35 | 65 |
 //! | 7 | `a` → server: has 18, spent 18 | 18 | 18 | 82 |
 //!
-//! A client that reserves an amount spends it in advance, and may take a part of it back. So a report may be smaller than
-//! the one before. It counts if it comes with the first confirmation of a lease, since then it is newer than all before.
-//! Otherwise only a larger one does.
+//! A client that reserves an amount spends it in advance, and may take a part of it back. So a report may be smaller
+//! than the one before. It counts if it comes with the first confirmation of a lease, since then it is newer than all
+//! before. Otherwise only a larger one does.
 //!
 //! # Incarnations
 //! Reports are sums, so they belong to one *incarnation* of a holder: a process that restarts begins anew and has spent

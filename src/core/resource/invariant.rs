@@ -10,9 +10,9 @@
 //! | [`settled`] (I5) | dividing algorithms, after two refreshes of all holders (`prompt`) or three (`confirmed`) |
 //! | [`replayed`] (I8) | everything |
 //!
-//! Two more bind the peers of a node, which this crate does not have: at most one master decides at any moment (I6), and
-//! what a quorum has acknowledged survives the loss of a minority (I7).
-//! src/core/lease/protocol.md lists all of them.
+//! Two more bind the peers of a node, which this crate does not have: at most one master decides at any moment (I6),
+//! and what a quorum has acknowledged survives the loss of a minority (I7). src/core/lease/protocol.md lists all of
+//! them.
 
 use crate::{
     resource::{Answer, Lease, Resource, report::holder_reports},
@@ -38,8 +38,8 @@ pub fn held_within_capacity(resource: &Resource, before: Sum) -> Result<(), Viol
     })
 }
 
-/// I2: the sum over the unexpired leases that holders may believe in is at most `maximum`: the capacity, or (when that has
-/// just been cut) what the server counts as held.
+/// I2: the sum over the unexpired leases that holders may believe in is at most `maximum`: the capacity, or (when that
+/// has just been cut) what the server counts as held.
 pub fn believed_within_capacity(believed: impl IntoIterator<Item = Amount>, maximum: Sum) -> Result<(), Violation> {
     let believed: Sum = believed.into_iter().collect();
     check("I2", believed <= maximum, || format!("believed {believed:?} of {maximum:?}"))

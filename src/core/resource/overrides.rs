@@ -67,8 +67,8 @@ impl GroupOverrides {
 }
 
 impl Resource {
-    /// Sets all overrides in place of earlier ones. Leases stay, and capacity that is cut becomes free as they end. Below
-    /// a parent, the groups stay those of the parent.
+    /// Sets all overrides in place of earlier ones. Leases stay, and capacity that is cut becomes free as they end.
+    /// Below a parent, the groups stay those of the parent.
     pub fn set_overrides(&mut self, now: Millis, mut overrides: ResourceOverrides) {
         self.override_capacity(now, overrides.capacity.take());
         self.override_groups(overrides);

@@ -53,12 +53,12 @@ pub struct Renewed {
 }
 
 impl PackedResource {
-    /// Answers a client that echoes a lease and has nothing else to say, by moving the end of that lease. `None` without
-    /// effect, if an ordinary round may have another outcome: then the client has to be answered by one.
+    /// Answers a client that echoes a lease and has nothing else to say, by moving the end of that lease. `None`
+    /// without effect, if an ordinary round may have another outcome: then the client has to be answered by one.
     ///
-    /// This is the round that would grant the same amount, except for the token: the echo confirms the lease (rule 1), it
-    /// is the only one that the client may be using, the amount is what it is due (rule 3), and the stored promises cover
-    /// the new end (rule E1).
+    /// This is the round that would grant the same amount, except for the token: the echo confirms the lease (rule 1),
+    /// it is the only one that the client may be using, the amount is what it is due (rule 3), and the stored promises
+    /// cover the new end (rule E1).
     pub fn renew(&mut self, renewal: &Renewal<'_>, now: Now) -> Option<Renewed> {
         let Renewal { client, token, length } = *renewal;
         if !self.is_settled || length != self.settings.lease {
@@ -114,8 +114,8 @@ impl Resource {
         self.book.is_quiet() && ledger.waiting() == 0 && ledger.iter_from(0).all(|(slot, holder)| has_due(slot, holder))
     }
 
-    /// Whether it has only state that the packed form keeps: at most eight holders, no parent, override or load report, no
-    /// pool, no whole units, no child nodes with names, and no hints that may be due.
+    /// Whether it has only state that the packed form keeps: at most eight holders, no parent, override or load report,
+    /// no pool, no whole units, no child nodes with names, and no hints that may be due.
     pub fn can_pack(&self, now: Millis) -> bool {
         self.book.can_pack()
             && self.pool.is_none()

@@ -1,5 +1,6 @@
-//! Where the capacity of a resource comes from: the template or the supply of a parent, an operator's override, and load
-//! reports of the protected resource. Also the report to a parent, and the terms that a child node gets with its lease.
+//! Where the capacity of a resource comes from: the template or the supply of a parent, an operator's override, and
+//! load reports of the protected resource. Also the report to a parent, and the terms that a child node gets with its
+//! lease.
 //!
 //! A node with a parent divides the capacity of the parent's lease by the parent's [`Terms`]. Terms contain only what a
 //! node cannot compute from its lease, such as the equal share of the whole tree or the maximum of one client. So a

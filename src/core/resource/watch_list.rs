@@ -7,9 +7,9 @@
 //! *watched* holders are hinted: those with an open stream of hints.
 //!
 //! The state of watched holders is stored outside the ledger, because every request touches the three cache lines of a
-//! ledger record. The record has only the holder's position in this list, and a request visits no other holder. The caller
-//! asks for hints periodically. A *pass* then visits the watched holders, a bounded number with each call. It begins
-//! only if something has changed since the last pass.
+//! ledger record. The record has only the holder's position in this list, and a request visits no other holder. The
+//! caller asks for hints periodically. A *pass* then visits the watched holders, a bounded number with each call. It
+//! begins only if something has changed since the last pass.
 //!
 //! The server manages streams and delivers hints.
 
@@ -241,8 +241,8 @@ impl WatchList {
         (self.pass_version, self.left) = (Some(version), 0);
     }
 
-    /// The next part of a pass: at most `budget` positions. Begins a pass if something has changed; otherwise the part is
-    /// empty.
+    /// The next part of a pass: at most `budget` positions. Begins a pass if something has changed; otherwise the part
+    /// is empty.
     pub(crate) fn next_part(&mut self, version: Version, now: Millis, budget: usize, part: &mut Vec<Visit>) {
         part.clear();
         if self.next_visit(version, now).is_none_or(|next| now < next) {

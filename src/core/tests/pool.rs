@@ -1,5 +1,5 @@
-//! The rules of PRIORITY_POOL, one sentence each. The transcripts `pool_l01` to `pool_l12` show its behaviour over time,
-//! and [`histories`] that it is safe in all cases.
+//! The rules of PRIORITY_POOL, one sentence each. The transcripts `pool_l01` to `pool_l12` show its behaviour over
+//! time, and [`histories`] that it is safe in all cases.
 //!
 //! The demands of the proposal of the light protocol, and the test that shows each (`e2e`:
 //! `tests/scenarios/operators/pools.rs`; `L`: a transcript):

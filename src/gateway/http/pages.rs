@@ -135,7 +135,8 @@ fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response
 }
 
 /// A gateway is ready even if the cluster is unreachable. It then decides by `--without-lease`, like all other
-/// gateways. A failed declaration does not change that. It is not ready before a control plane has sent the first rules.
+/// gateways. A failed declaration does not change that. It is not ready before a control plane has sent the first
+/// rules.
 async fn readyz(State(pages): State<Pages>) -> Response {
     if let Some(problem) = pages.rules.and_then(|rules| rules.with(Rules::problem)) {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {problem}\n")).into_response();

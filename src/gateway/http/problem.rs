@@ -27,8 +27,8 @@ pub(super) enum ProblemKind {
     ForeignPage,
     NotFound,
     NoSuchReservation,
-    /// A reservation of several limits was settled as one of a single limit, or one of permits as one of an amount, or a
-    /// resource was used as another kind.
+    /// A reservation of several limits was settled as one of a single limit, or one of permits as one of an amount, or
+    /// a resource was used as another kind.
     Conflict,
     NoSuchMethod,
     Slow,

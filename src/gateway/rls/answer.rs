@@ -1,8 +1,8 @@
 //! The answer to Envoy: a status for each descriptor, in order.
 //!
 //! Envoy makes its X-RateLimit headers from the limit, the remaining requests and the time until the reset. The
-//! remaining requests are those of this gateway. Other gateways have their own shares of the same limit. The reset is the
-//! time until another permit comes back.
+//! remaining requests are those of this gateway. Other gateways have their own shares of the same limit. The reset is
+//! the time until another permit comes back.
 
 use std::time::Duration;
 

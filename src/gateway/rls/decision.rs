@@ -1,7 +1,7 @@
 //! Decides whether a request passes, by the rules and the leases of the gateway. No function here waits.
 //!
-//! A request passes if all of its descriptors allow it; of those with a quota, one is enough. Permits of all of them are
-//! taken at the same moment, so that a request that one limit refuses takes nothing from the others.
+//! A request passes if all of its descriptors allow it; of those with a quota, one is enough. Permits of all of them
+//! are taken at the same moment, so that a request that one limit refuses takes nothing from the others.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -60,8 +60,8 @@ enum Hits {
     },
 }
 
-/// The key of the entry that makes a descriptor [settle](Hits::Settle). Its value is the number of hits that the request
-/// has taken before. Rules and resources are found without this entry.
+/// The key of the entry that makes a descriptor [settle](Hits::Settle). Its value is the number of hits that the
+/// request has taken before. Rules and resources are found without this entry.
 const SETTLE: &str = "leaseway.settle";
 
 impl Hits {
@@ -377,8 +377,8 @@ fn check(request: &RateLimitRequest) -> Result<(), Status> {
     Err(Status::invalid_argument(why))
 }
 
-/// Whether the request says how many hits the descriptor takes. A report about usage does, because it has the real cost;
-/// a request that only counts as one may not.
+/// Whether the request says how many hits the descriptor takes. A report about usage does, because it has the real
+/// cost; a request that only counts as one may not.
 fn says_hits(request: &RateLimitRequest, index: usize) -> bool {
     request.hits_addend > 0 || request.descriptors[index].hits_addend.is_some()
 }

@@ -47,9 +47,9 @@ fn as_json_value(value: &Value) -> Json {
     }
 }
 
-/// The dynamic metadata of an answer. `of_rules` is the metadata of the rules that let the request pass, in the order of
-/// the descriptors. `held` has the descriptors of which the request has taken hits, and how many; the original has no such
-/// field.
+/// The dynamic metadata of an answer. `of_rules` is the metadata of the rules that let the request pass, in the order
+/// of the descriptors. `held` has the descriptors of which the request has taken hits, and how many; the original has
+/// no such field.
 pub(super) fn of_answer<'r>(
     request: &RateLimitRequest,
     of_rules: impl Iterator<Item = &'r Struct>,

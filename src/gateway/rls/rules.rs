@@ -23,7 +23,8 @@ use crate::resource_id;
 pub struct Rules {
     domains: HashMap<Box<str>, Domain>,
     not_loaded: bool,
-    /// Milliseconds since the Unix epoch: the newest modification of their files, or their arrival from a control plane.
+    /// Milliseconds since the Unix epoch: the newest modification of their files, or their arrival from a control
+    /// plane.
     pub written_unix_ms: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Statistics under the names of envoyproxy/ratelimit: for Prometheus, as its default mapping of statsd has them, and for
-//! a statsd server.
+//! Statistics under the names of envoyproxy/ratelimit: for Prometheus, as its default mapping of statsd has them, and
+//! for a statsd server.
 
 use std::{
     collections::HashMap,

@@ -247,8 +247,8 @@ impl LeaseRenewal {
         }
     }
 
-    /// Asks a quorum whether this peer leads. Returns the time until which no other peer can be master, once all entries
-    /// that were committed before the question are applied here.
+    /// Asks a quorum whether this peer leads. Returns the time until which no other peer can be master, once all
+    /// entries that were committed before the question are applied here.
     async fn confirm(&self) -> Option<Millis> {
         let timing = self.context.settings.timing;
         let asked = self.now();

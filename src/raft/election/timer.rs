@@ -1,16 +1,16 @@
 //! Decides when this peer starts an election, after a pre-vote.
 //!
-//! An election raises the Raft term and so deposes a master, even one that all other peers hear. openraft would start an
-//! election when a peer returns after it was cut off. So openraft's election timer is off. Here a peer whose vote lease
-//! has ended first holds a pre-vote. It starts an election only if a majority, including itself, has leased its votes to
-//! nobody and has no longer log. A peer that cannot reach a majority never starts an election.
+//! An election raises the Raft term and so deposes a master, even one that all other peers hear. openraft would start
+//! an election when a peer returns after it was cut off. So openraft's election timer is off. Here a peer whose vote
+//! lease has ended first holds a pre-vote. It starts an election only if a majority, including itself, has leased its
+//! votes to nobody and has no longer log. A peer that cannot reach a majority never starts an election.
 //!
 //! Safety does not depend on the pre-vote, which may be outdated when the election begins. But a peer must not vote for
 //! itself while its vote is leased. This is checked again when the election starts, while no message reaches openraft.
 //!
-//! A pre-vote disturbs nobody, so the pause between two is short: part of a heartbeat, with jitter, so that two peers do
-//! not keep asking at the same time. If two peers do start elections at the same time, the one with the higher identity
-//! wins.
+//! A pre-vote disturbs nobody, so the pause between two is short: part of a heartbeat, with jitter, so that two peers
+//! do not keep asking at the same time. If two peers do start elections at the same time, the one with the higher
+//! identity wins.
 //!
 //! An election that a leaving master asks for needs no pre-vote: see [`transfer`](crate::membership::transfer).
 

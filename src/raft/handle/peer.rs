@@ -55,8 +55,8 @@ pub enum StateOrigin {
     Bootstrapped,
     /// Its own data directory, and later entries of the other peers.
     Resumed,
-    /// An empty data directory without `--bootstrap`: the state may have been lost. Unless the peer is a lone one, it waits
-    /// until the others admit it.
+    /// An empty data directory without `--bootstrap`: the state may have been lost. Unless the peer is a lone one, it
+    /// waits until the others admit it.
     Empty,
     /// The other peers, which have admitted it with an empty data directory.
     Joined,

@@ -53,8 +53,8 @@ use crate::{
     },
 };
 
-/// The length of a snapshot that has arrived without a gap. If a late chunk of a restarted transfer left a gap, openraft
-/// would fill it with zeros.
+/// The length of a snapshot that has arrived without a gap. If a late chunk of a restarted transfer left a gap,
+/// openraft would fill it with zeros.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedSnapshot {
     id: String,
@@ -175,8 +175,8 @@ impl Peers for PeersService {
     async fn stand(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let (raft, Authenticated { payload, proof, .. }) = self.consensus(Method::Stand, request).await?;
         let request: StandRequest = decode(&payload)?;
-        // The request comes from the master, so its lease has ended and this peer's vote lease to it is void. If a later
-        // master lease has begun, the vote lease may count for that one, and the request is ignored.
+        // The request comes from the master, so its lease has ended and this peer's vote lease to it is void. If a
+        // later master lease has begun, the vote lease may count for that one, and the request is ignored.
         let log = self.context.log.clone();
         let still = move |state: &RaftState| request.is_current(state, &log);
         let started = start_election(&raft, &self.context.ballot, still).await;

@@ -109,8 +109,8 @@ struct Records {
 }
 
 impl Acknowledged {
-    /// Starts with the stored records. `is_here`: whether this peer's own log has an entry. Every known peer is in doubt
-    /// until it has answered once.
+    /// Starts with the stored records. `is_here`: whether this peer's own log has an entry. Every known peer is in
+    /// doubt until it has answered once.
     pub(crate) fn new(known: KnownPeers, is_here: impl Fn(LogId) -> bool) -> Acknowledged {
         let doubts = known.keys().copied().collect();
         let committed = known.values().map(|known| known.log).filter(|log| is_here(*log)).max();

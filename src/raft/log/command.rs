@@ -60,7 +60,8 @@ pub enum Command {
     },
     /// Advances the cluster clock. The master adds it to every entry.
     Clock(ClusterTime),
-    /// Sets or removes the capacities of single resources. They take precedence over templates, and overrides over them.
+    /// Sets or removes the capacities of single resources. They take precedence over templates, and overrides over
+    /// them.
     Limits(LimitChanges),
     /// Sets or removes the templates that are declared under a name.
     Declare {

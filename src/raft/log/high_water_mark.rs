@@ -12,12 +12,12 @@
 //! - the one before a truncation. Only a truncation moves the end of the log back, and a mark from before it would
 //!   refuse an intact log.
 //!
-//! The file has two slots, each within a sector, which are written in turn. If a power failure tears a write, the other,
-//! older slot remains. After a second without a write, the [`Flusher`] copies the newer slot over the older one. From
-//! then on, damage to one slot loses nothing.
+//! The file has two slots, each within a sector, which are written in turn. If a power failure tears a write, the
+//! other, older slot remains. After a second without a write, the [`Flusher`] copies the newer slot over the older one.
+//! From then on, damage to one slot loses nothing.
 //!
-//! A slot also stores which entries other peers are known to have on disk ([`Acknowledged`]). This needs no flush of its
-//! own, because an older value is a lower bound, too.
+//! A slot also stores which entries other peers are known to have on disk ([`Acknowledged`]). This needs no flush of
+//! its own, because an older value is a lower bound, too.
 
 use std::{
     fs::File,

@@ -1,7 +1,7 @@
 //! openraft's log storage.
 //!
-//! openraft 0.9 waits for every append, truncation, purge and vote before it does anything else. So there is at most one
-//! job at a time, and proposals are batched before they reach openraft (`handle/proposals.rs`).
+//! openraft 0.9 waits for every append, truncation, purge and vote before it does anything else. So there is at most
+//! one job at a time, and proposals are batched before they reach openraft (`handle/proposals.rs`).
 
 use std::{
     fmt::Debug,
@@ -108,8 +108,8 @@ impl RaftLogStorage<Types> for LogStore {
         self.run_job(ErrorVerb::Write, |done| Job::Vote { vote: *vote, done }).await
     }
 
-    /// Returns a vote for this peer as not committed. Otherwise openraft would lead again after a restart, in a Raft term
-    /// that the other peers may have left.
+    /// Returns a vote for this peer as not committed. Otherwise openraft would lead again after a restart, in a Raft
+    /// term that the other peers may have left.
     async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
         Ok(self.vote().map(|vote| {
             let mine = vote.leader_id.voted_for() == Some(self.me);

@@ -1,7 +1,7 @@
 //! How a peer with an empty data directory begins or joins a cluster.
 //!
-//! If all peers were started with `--bootstrap`, the first of them by name begins a cluster once all are reachable. If a
-//! cluster exists, this peer asks to join under the identity that was created with its directory. The master sends it
+//! If all peers were started with `--bootstrap`, the first of them by name begins a cluster once all are reachable. If
+//! a cluster exists, this peer asks to join under the identity that was created with its directory. The master sends it
 //! the whole state before it gives it a vote. An empty directory alone never begins a cluster.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

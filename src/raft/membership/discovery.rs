@@ -26,7 +26,8 @@ const FAST_ROUNDS: u32 = 25;
 /// The interval of later rounds.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The number of consecutive rounds in which this peer must not be a member. The log of one peer may be a little behind.
+/// The number of consecutive rounds in which this peer must not be a member. The log of one peer may be a little
+/// behind.
 const REQUIRED_CONFIRMATIONS: u32 = 10;
 
 pub(crate) struct Discovery {

@@ -1,8 +1,8 @@
 //! Adds and removes peers. Runs on every peer, but only the master acts.
 //!
-//! There is one change at a time, and each of its steps is an entry in the log. A new peer becomes a learner, catches up,
-//! gets a vote, and replaces the earlier identity of its name. If a master dies in between, the next one finishes the
-//! change.
+//! There is one change at a time, and each of its steps is an entry in the log. A new peer becomes a learner, catches
+//! up, gets a vote, and replaces the earlier identity of its name. If a master dies in between, the next one finishes
+//! the change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,9 +1,9 @@
 //! Backups: the part of the state that is needed if all peers are lost, as a file of JSON lines.
 //!
 //! The first line is the header, each following line is one command, and the last line has their number and a checksum
-//! of everything before it. A backup has no promises: the lost peers may have promised more since, and a new master with
-//! a total that is too low would lease capacity twice. Instead the header has the longest time that promises may be in
-//! force. A cluster that begins with a backup learns from its clients for that time.
+//! of everything before it. A backup has no promises: the lost peers may have promised more since, and a new master
+//! with a total that is too low would lease capacity twice. Instead the header has the longest time that promises may
+//! be in force. A cluster that begins with a backup learns from its clients for that time.
 
 use std::{
     fmt::Write as _,

@@ -1,6 +1,7 @@
 //! Elections, pre-votes, leadership transfers, and the state of a new master.
 //!
-//! Tests of pre-votes check at the end that a master lease still holds, because a lease that has lapsed never holds again.
+//! Tests of pre-votes check at the end that a master lease still holds, because a lease that has lapsed never holds
+//! again.
 
 use std::time::Duration;
 

@@ -71,8 +71,8 @@ impl PeerLink {
     }
 
     /// Fails if this peer has voted again since. openraft continues to replicate for the earlier vote for a while, and
-    /// reads entries that the next leader may have written meanwhile. Sent after entries of the earlier vote, they would
-    /// corrupt the log of a follower.
+    /// reads entries that the next leader may have written meanwhile. Sent after entries of the earlier vote, they
+    /// would corrupt the log of a follower.
     fn check(&self, vote: &Vote) -> Result<(), Unreachable> {
         let newest = *self.log.vote();
         if newest == Some(*vote) { Ok(()) } else { Err(Unreachable::new(&StaleVote)) }

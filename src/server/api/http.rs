@@ -1,5 +1,5 @@
-//! HTTP: pages and JSON for people and their tools, metrics for Prometheus, and health checks. Doorman's paths redirect to
-//! the pages.
+//! HTTP: pages and JSON for people and their tools, metrics for Prometheus, and health checks. Doorman's paths redirect
+//! to the pages.
 
 mod events;
 mod json;

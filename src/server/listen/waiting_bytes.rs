@@ -1,8 +1,8 @@
 //! Bounds on waiting bytes: incomplete bodies and unsent answers.
 //!
 //! Limits per stream do not bound the product: ten thousand connections may have a thousand streams each, with answers
-//! of the maximum size. So waiting bytes are charged to their connection and to the waiting bytes of the process, in which no
-//! principal has more than its share. Excess requests are refused immediately.
+//! of the maximum size. So waiting bytes are charged to their connection and to the waiting bytes of the process, in
+//! which no principal has more than its share. Excess requests are refused immediately.
 //!
 //! Each connection has a free allowance, so that ordinary requests touch no memory that threads share.
 

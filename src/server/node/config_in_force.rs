@@ -56,7 +56,8 @@ impl ConfigInForce {
         (&self.repository, &self.access) == (&loaded.repository, &loaded.access)
     }
 
-    /// The template of a resource. The configuration comes first, then declarations, then a lone `*` of the configuration.
+    /// The template of a resource. The configuration comes first, then declarations, then a lone `*` of the
+    /// configuration.
     fn find(&self, id: &str) -> Option<&Template> {
         let configured = self.repository.find(id);
         match configured {

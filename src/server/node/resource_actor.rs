@@ -1,8 +1,8 @@
 //! The actor of one resource.
 //!
 //! [`ResourceActor`] owns the engine, and with it everything known about the holders. Its mailbox is the [`combiner`]:
-//! one [`Round`] handles all pending requests, on the thread of one of them. The [`scheduler`] handles other messages and
-//! lets time pass. Between rounds the actor is [packed](PackedActor), unless it has much state.
+//! one [`Round`] handles all pending requests, on the thread of one of them. The [`scheduler`] handles other messages
+//! and lets time pass. Between rounds the actor is [packed](PackedActor), unless it has much state.
 //!
 //! The engine handles each message, and the actor then carries out the effects ([`ResourceActor::carry_out`]). An
 //! incarnation ends by a panic, a lost commit, or because it has no holders, and always in the same way: the actor and

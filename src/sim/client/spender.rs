@@ -28,8 +28,8 @@ impl Spender {
         }
     }
 
-    /// Spends what callers want since the last call, at `rate` units per second. Returns the whole units that were spent,
-    /// and the start of their period.
+    /// Spends what callers want since the last call, at `rate` units per second. Returns the whole units that were
+    /// spent, and the start of their period.
     pub(crate) fn spend(&mut self, now: Millis, rate: f64) -> (Amount, Option<i64>) {
         let elapsed = now.since(self.at).0 as f64 / 1000.0;
         self.owed = (self.owed + rate * elapsed).min(rate * PATIENCE_SECS.max(2.0 * elapsed) + 1.0);

@@ -1,5 +1,5 @@
-//! Streams of renewals. The real transport keeps the order of messages on a stream and loses none. Here they are delayed,
-//! duplicated and lost as all others, so the state machines are tested with more than they meet.
+//! Streams of renewals. The real transport keeps the order of messages on a stream and loses none. Here they are
+//! delayed, duplicated and lost as all others, so the state machines are tested with more than they meet.
 
 use std::sync::Arc;
 

@@ -75,8 +75,8 @@ impl Old {
     }
 }
 
-/// Refreshes all clients until newcomers have a share. Returns the peak of the sum of their leases. Calls `trouble` once,
-/// while the peers learn.
+/// Refreshes all clients until newcomers have a share. Returns the peak of the sum of their leases. Calls `trouble`
+/// once, while the peers learn.
 fn most_believed(mut servers: impl FnMut() -> Vec<Raw>, old: Vec<Old>, mut trouble: impl FnMut()) -> f64 {
     let newcomers = 3;
     let mut clients: Vec<Old> = (0..newcomers).map(|n| Old::newcomer(format!("new {n}"), 100.0)).chain(old).collect();

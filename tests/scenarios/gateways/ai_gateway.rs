@@ -66,8 +66,8 @@ fn example(path: &str) -> (String, String) {
     (resources.replace("HTTP\n      port: 80\n", "HTTP\n      port: 8888\n"), quotas.join("\n---\n"))
 }
 
-/// Leaves out `cost.request.number`: the client that stands for Kubernetes' API in Envoy Gateway's mode without it panics at
-/// numbers of its type. A request then counts as one, besides the cost of its response.
+/// Leaves out `cost.request.number`: the client that stands for Kubernetes' API in Envoy Gateway's mode without it
+/// panics at numbers of its type. A request then counts as one, besides the cost of its response.
 fn without_request_costs(resources: &str) -> String {
     let mut parts = resources.split("            request:\n");
     let first = parts.next().unwrap_or_default().to_owned();

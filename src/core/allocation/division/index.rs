@@ -148,8 +148,8 @@ impl Sorted {
     }
 }
 
-/// The end of the last query in an unsorted leaf. It is kept up to date while the leaf changes, so the next query, which
-/// usually ends there or one entry further, need not sort the leaf.
+/// The end of the last query in an unsorted leaf. It is kept up to date while the leaf changes, so the next query,
+/// which usually ends there or one entry further, need not sort the leaf.
 struct Cursor {
     node: usize,
     end: ClaimKey,

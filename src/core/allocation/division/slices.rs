@@ -12,10 +12,10 @@
 //! there are [`MAX_CELLS`], and only those are merged. With no more distinct wants than that, the result is the same as
 //! merging single claims.
 //!
-//! A parent refuses a request with too many claims, so there are never more slices than [`MAX_SLICES`](crate::types::MAX_SLICES). The more
-//! priorities, the fewer slices each gets. If there are too many priorities, the lowest ones are merged and reported as
-//! the lowest of them, so a node never claims a higher priority than its clients have. The node divides among these
-//! clients by their own priorities.
+//! A parent refuses a request with too many claims, so there are never more slices than
+//! [`MAX_SLICES`](crate::types::MAX_SLICES). The more priorities, the fewer slices each gets. If there are too many
+//! priorities, the lowest ones are merged and reported as the lowest of them, so a node never claims a higher priority
+//! than its clients have. The node divides among these clients by their own priorities.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 

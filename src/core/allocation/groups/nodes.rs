@@ -2,8 +2,8 @@
 //!
 //! A child node reports the demand in each group: slices of similar wants, as for a resource without groups. At its
 //! parent the node has claims in all these groups, so a group has the wants of all its clients, wherever they are. With
-//! its lease the node gets its part of each group, which is the sum of what its claims in the group are due, and divides
-//! that part among its own clients.
+//! its lease the node gets its part of each group, which is the sum of what its claims in the group are due, and
+//! divides that part among its own clients.
 //!
 //! Below a parent the tree of groups has no minimums and no maximums: the root has applied them. Each group claims the
 //! part that the parent gave to this node. In a band below, groups without a maximum claim what they want beyond. So
@@ -91,8 +91,8 @@ impl ClaimParts {
         self.with_position(claims).map(|(part, (_, claims))| (part, claims))
     }
 
-    /// As [`with`](Self::with), with the position of the first claim of each part. Several parts may be in the same group,
-    /// so a claim is identified by its position among all claims of the node.
+    /// As [`with`](Self::with), with the position of the first claim of each part. Several parts may be in the same
+    /// group, so a claim is identified by its position among all claims of the node.
     fn with_position<'a>(&'a self, claims: &'a [Claim]) -> impl Iterator<Item = (&'a ClaimPart, (usize, &'a [Claim]))> {
         let firsts = self.0.iter().scan(0, |end, part| {
             *end += part.len;
@@ -420,7 +420,8 @@ impl Groups {
         !self.tree[group as usize].division.parent_terms().iter().any(divides)
     }
 
-    /// Whether the parent may lend more for the claims of a holder. `None` if the parent does not divide between groups.
+    /// Whether the parent may lend more for the claims of a holder. `None` if the parent does not divide between
+    /// groups.
     pub(crate) fn parent_may_add(&self, slot: u32, claims: &[Claim]) -> Option<bool> {
         self.below.as_ref()?.supplies.as_ref()?;
         let short = |(part, claims): (&ClaimPart, &[Claim])| {

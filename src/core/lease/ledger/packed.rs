@@ -40,8 +40,8 @@ pub(crate) struct Echo<'a> {
 impl PackedLedger {
     /// Moves the end of the echoed lease, if nothing else changes ([`Leases::renew`]). Returns whether it was moved.
     ///
-    /// The record moves in the expiry queue, too. It would not have to, but then its tick would unpack the resource once
-    /// per lease length.
+    /// The record moves in the expiry queue, too. It would not have to, but then its tick would unpack the resource
+    /// once per lease length.
     ///
     /// [`Leases::renew`]: crate::lease::holder::Leases::renew
     pub(crate) fn renew(&mut self, echo: &Echo<'_>) -> bool {

@@ -27,8 +27,8 @@ pub enum RaiseMode {
 /// Which clients share an account, and so a balance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum FreeKey {
-    /// Clients with the same source address, which the caller provides in [`PoolFields::key`](crate::pool::PoolFields::key).
-    /// Without an address, each client id has its own account.
+    /// Clients with the same source address, which the caller provides in
+    /// [`PoolFields::key`](crate::pool::PoolFields::key). Without an address, each client id has its own account.
     #[default]
     PeerIp,
     /// Clients whose ids have the same part before the first `:`.

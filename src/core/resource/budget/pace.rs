@@ -2,8 +2,8 @@
 //!
 //! Usually a budget is served first come, first served. With `pace` it is spread over its period: what may be out grows
 //! by what is left, divided by the time that is left, and the allocation divides it between holders by their wants.
-//! A holder saves its share as a [`Credit`] until it asks. A call that needs more than its credit is served, and its holder
-//! waits until the debt is paid.
+//! A holder saves its share as a [`Credit`] until it asks. A call that needs more than its credit is served, and its
+//! holder waits until the debt is paid.
 
 use crate::{
     allocation::KnownTerms,
@@ -57,8 +57,8 @@ impl Resource {
         self.allocation.set_capacity(Amount::clamped(of_interval * (1.0 + unused)));
     }
 
-    /// With `pace`: adds the fair share of the time since the last request to the credit of a holder. So nobody gains by
-    /// asking more often, or before others.
+    /// With `pace`: adds the fair share of the time since the last request to the credit of a holder. So nobody gains
+    /// by asking more often, or before others.
     pub(in crate::resource) fn add_credit(&mut self, slot: u32, now: Millis, known: &mut KnownTerms) {
         if self.budget.is_none() || !self.settings.is_paced() {
             return;
@@ -81,8 +81,8 @@ impl Resource {
     }
 
     /// With `pace`: a holder keeps the part of its slice that it wants, and may use its credit. A call that needs more
-    /// than that gets it as soon as there is any credit, and the holder is in debt. `left`: what nobody has spent, and no
-    /// other holder has.
+    /// than that gets it as soon as there is any credit, and the holder is in debt. `left`: what nobody has spent, and
+    /// no other holder has.
     pub(super) fn paced_due(&self, slot: u32, pace: Pace, left: f64) -> Amount {
         let Some(budget) = &self.budget else { return Amount::ZERO };
         let holder = self.book.ledger().holder(slot);

@@ -2,8 +2,8 @@
 //!
 //! At a root the period follows from the wall time ([`Periods`]), below a parent from the parent's lease. A new period
 //! begins without records. Requests name their period; the allowance of another one confirms nothing. No lease is given
-//! in the last second of a period and in the first seconds of the next ([`CLOCK_ALLOWANCE`]), so that a new master whose
-//! clock is a little behind cannot reopen the period before.
+//! in the last second of a period and in the first seconds of the next ([`CLOCK_ALLOWANCE`]), so that a new master
+//! whose clock is a little behind cannot reopen the period before.
 //!
 //! The quorum stores a total, as for all leases, and the period that it belongs to. Whatever a new master inherits of
 //! this period stays consumed until holders claim it. What it inherits of an earlier one is over.

@@ -17,8 +17,8 @@ pub struct BudgetEvent {
 }
 
 impl Resource {
-    /// Adds an event for each threshold that was reached since the last call. If the amount has changed, thresholds can be
-    /// reached again. A new master does not know which were reported, so it reports all that were reached.
+    /// Adds an event for each threshold that was reached since the last call. If the amount has changed, thresholds can
+    /// be reached again. A new master does not know which were reported, so it reports all that were reached.
     pub(in crate::resource) fn check_thresholds(&mut self, now: Millis) {
         let Some(budget) = &self.budget else { return };
         let (thresholds, amount) = (&self.settings.budget.thresholds, self.settings.capacity);

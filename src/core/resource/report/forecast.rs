@@ -74,9 +74,11 @@ pub struct ForecastReport {
     pub learning: Millis,
     /// Holders whose due changes, the most changed first.
     pub changes: Vec<DueChange>,
-    /// Groups of clients before and after, in the order of their paths. If there are many, those with the largest wants.
+    /// Groups of clients before and after, in the order of their paths. If there are many, those with the largest
+    /// wants.
     pub groups: Vec<GroupChange>,
-    /// If clients are grouped: the number of child nodes that do not report groups yet. Their clients count in one group.
+    /// If clients are grouped: the number of child nodes that do not report groups yet. Their clients count in one
+    /// group.
     pub ungrouped_nodes: usize,
 }
 

@@ -121,8 +121,8 @@ impl Tree {
     }
 }
 
-/// The parent learns of it with the next report. Until then a maximum holds for the whole tree, so a group with one gets
-/// nothing of what others leave.
+/// The parent learns of it with the next report. Until then a maximum holds for the whole tree, so a group with one
+/// gets nothing of what others leave.
 #[test]
 fn groups_without_a_maximum_use_what_others_leave_at_their_node() {
     for (rules, first, then) in [(vec![], 50.0, 90.0), (vec![at_most("a", 45.0)], 45.0, 45.0)] {

@@ -1,5 +1,5 @@
-//! The subscription of a gateway to changes: responses have only the resources that are new, have changed or are gone. It
-//! does no I/O.
+//! The subscription of a gateway to changes: responses have only the resources that are new, have changed or are gone.
+//! It does no I/O.
 
 use std::collections::BTreeMap;
 

@@ -123,7 +123,8 @@ impl Problems {
     /// Counts the refused entries by client, for the pages.
     #[inline]
     pub(super) fn count(&self, refusals: &Refusals) {
-        // Part of normal operation: waiting for the parent, and requests that ask for what is not due along with the rest.
+        // Part of normal operation: waiting for the parent, and requests that ask for what is not due along with the
+        // rest.
         let is_normal = |reason: &str| [Reason::NotYet, Reason::TooSoon].iter().any(|normal| normal.name() == reason);
         for problem in self.problems.iter().filter(|problem| !is_normal(problem.reason())) {
             refusals.add(&self.client, problem.resource_id(), problem.reason());

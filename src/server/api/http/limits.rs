@@ -77,8 +77,8 @@ impl FromRequestParts<Pages> for Reader {
 impl FromRequestParts<Pages> for Writer {
     type Rejection = Response;
 
-    /// Without an access policy, changes need the operators' token if the server has one, and otherwise a caller on this
-    /// machine.
+    /// Without an access policy, changes need the operators' token if the server has one, and otherwise a caller on
+    /// this machine.
     async fn from_request_parts(parts: &mut Parts, pages: &Pages) -> Result<Writer, Response> {
         if parts.headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {
             let why = "this request was sent by a web page of another site: send it from the pages of this server, or without a browser";

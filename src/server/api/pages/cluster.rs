@@ -1,5 +1,5 @@
-//! The picture of the cluster: the parent above, this node with its peers, and its child nodes below. The server draws it
-//! as inline SVG, once wide and once for phones; the style sheet shows the one that fits. States differ by shape and
+//! The picture of the cluster: the parent above, this node with its peers, and its child nodes below. The server draws
+//! it as inline SVG, once wide and once for phones; the style sheet shows the one that fits. States differ by shape and
 //! label, not only by colour.
 
 mod drawing;

@@ -1,5 +1,5 @@
-//! The plot of a resource: capacity, wants, granted and held over 15 minutes, 6 hours or 7 days, with the changes of that
-//! time as vertical lines.
+//! The plot of a resource: capacity, wants, granted and held over 15 minutes, 6 hours or 7 days, with the changes of
+//! that time as vertical lines.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

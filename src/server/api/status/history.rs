@@ -1,6 +1,6 @@
-//! The history of resources for plots: 15 minutes of samples, 6 hours and 7 days of buckets, for each of a bounded number
-//! of resources. Only the master takes samples; the other peers copy them ([`copy`]), so that plots survive a change of
-//! master. Nothing is stored on disk.
+//! The history of resources for plots: 15 minutes of samples, 6 hours and 7 days of buckets, for each of a bounded
+//! number of resources. Only the master takes samples; the other peers copy them ([`copy`]), so that plots survive a
+//! change of master. Nothing is stored on disk.
 //!
 //! # Memory
 //!
@@ -189,8 +189,8 @@ impl History {
         points
     }
 
-    /// Takes samples of the resources under the most pressure while this server is the master, and otherwise copies those
-    /// of the master. Never returns.
+    /// Takes samples of the resources under the most pressure while this server is the master, and otherwise copies
+    /// those of the master. Never returns.
     pub(crate) async fn keep(self: Arc<Self>, node: NodeHandle, surveyor: Arc<Surveyor>, raft: Option<RaftHandle>) {
         if let Some(raft) = &raft {
             copy::answer(&self, raft);

@@ -81,8 +81,8 @@ impl NodeHandle {
         Ok(parse_declared(name, text)?.into_iter().map(|(template, _)| template.identifier_glob).collect())
     }
 
-    /// Stores a declaration, or removes it. Returns when it is in force at this peer. The caller makes one call at a time,
-    /// and has checked the text.
+    /// Stores a declaration, or removes it. Returns when it is in force at this peer. The caller makes one call at a
+    /// time, and has checked the text.
     pub(crate) async fn declare(
         &self,
         name: Arc<str>,

@@ -223,8 +223,8 @@ impl NodeActor {
 }
 
 impl NodeActor {
-    /// The commands that remove promises of inactive resources, if all their leases have ended. Continues where the last
-    /// call has stopped.
+    /// The commands that remove promises of inactive resources, if all their leases have ended. Continues where the
+    /// last call has stopped.
     fn expired_promises(&mut self, raft: &RaftHandle, master_lease: &MasterLease, now: Millis) -> Vec<Command> {
         let (clock, since) = (master_lease.clock(), self.former_masters_end());
         let (mut examined, mut ended, mut last) = (0, Vec::new(), None);

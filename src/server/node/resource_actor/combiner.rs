@@ -10,8 +10,8 @@
 //!    queues](super::reply_queue).
 //!
 //! So rounds grow with the load, and a request waits at most for the round before its own. After [`ROUNDS_IN_A_ROW`]
-//! rounds the holder leaves the rest to the [scheduler](super::scheduler), because its thread has connections to serve. If the actor
-//! panics or stops, it is dropped with all pending requests and messages ([`Incarnation::work`]). The
+//! rounds the holder leaves the rest to the [scheduler](super::scheduler), because its thread has connections to serve.
+//! If the actor panics or stops, it is dropped with all pending requests and messages ([`Incarnation::work`]). The
 //! [queue](super::request_queue) bounds the number of requests.
 
 use std::{

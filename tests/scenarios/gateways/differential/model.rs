@@ -20,7 +20,8 @@ pub(super) struct Differences {
     pub(super) zero_needs_one: bool,
     /// A limit in a request is counted for itself. There, it shares the counter of the rule.
     pub(super) own_limits_apart: bool,
-    /// A request is refused if all of its quotas are over. Before its version of 2026-04, no quota refused a request there.
+    /// A request is refused if all of its quotas are over. Before its version of 2026-04, no quota refused a request
+    /// there.
     pub(super) quotas_refuse: bool,
 }
 

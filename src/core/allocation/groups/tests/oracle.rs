@@ -71,8 +71,8 @@ impl Member {
     }
 }
 
-/// The level at which the dues add up to the capacity, which is less than all wants and covers all minimums: between two
-/// of the levels at which a member has its minimum or all that it wants, the sum is a straight line.
+/// The level at which the dues add up to the capacity, which is less than all wants and covers all minimums: between
+/// two of the levels at which a member has its minimum or all that it wants, the sum is a straight line.
 fn level(members: &[Member], capacity: &BigRational) -> BigRational {
     let corners = members.iter().flat_map(|member| [&member.wants / &member.weight, &member.least / &member.weight]);
     let mut corners: Vec<BigRational> = corners.chain([BigRational::zero()]).collect();

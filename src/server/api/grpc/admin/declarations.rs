@@ -61,8 +61,8 @@ impl AdminService {
     }
 }
 
-/// The patterns of a former declaration that no template matches now. A pattern is taken for an id: templates that match
-/// only some of its resources do not count.
+/// The patterns of a former declaration that no template matches now. A pattern is taken for an id: templates that
+/// match only some of its resources do not count.
 fn unlimited(node: &NodeHandle, name: &Arc<str>, before: &str) -> Vec<String> {
     let config = node.config();
     let patterns = NodeHandle::declared_patterns(name, before).unwrap_or_default();

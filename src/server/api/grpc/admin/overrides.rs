@@ -169,8 +169,8 @@ impl AdminService {
         Ok(())
     }
 
-    /// Refuses an override of a group that has no effect, or that contradicts a template. `all`: the overrides in force,
-    /// with this one.
+    /// Refuses an override of a group that has no effect, or that contradicts a template. `all`: the overrides in
+    /// force, with this one.
     fn check_group(&self, target: &OverrideTarget, change: &GroupChange, all: &Overrides) -> Result<(), Status> {
         let pattern = &*target.pattern;
         if self.node.parent().is_some() {

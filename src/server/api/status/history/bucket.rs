@@ -33,8 +33,8 @@ impl Slotted for Values {
     }
 }
 
-/// A number from 0 to 3.4e38 in 16 bits: the exponent of an `f32` and 8 bits of its fraction. It is off by 0.2 % at most,
-/// half a pixel of a plot. A larger number never becomes smaller than a smaller one.
+/// A number from 0 to 3.4e38 in 16 bits: the exponent of an `f32` and 8 bits of its fraction. It is off by 0.2 % at
+/// most, half a pixel of a plot. A larger number never becomes smaller than a smaller one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Compact(u16);
 

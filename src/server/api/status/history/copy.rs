@@ -1,14 +1,14 @@
 //! Copies of the history on peers that are not master.
 //!
-//! Samples are not in the Raft log: they would make it grow with time, be written to every disk, and delay promises, and
-//! losing some of them costs nothing but a gap in a plot. Nor does the master push them, because it would have to know
-//! what each peer lacks. So a follower *asks* the master for what is newer than its copy, every 15 seconds, over the
-//! authenticated connections that peers have anyway (`Method::History` of `leaseway_raft`). A peer that starts asks for all
-//! of it, in pages. The new master continues with its copy. What the old one sampled after the last copy, about 15
-//! seconds, is missing on plots of 15 minutes; the bucket of that time goes on.
+//! Samples are not in the Raft log: they would make it grow with time, be written to every disk, and delay promises,
+//! and losing some of them costs nothing but a gap in a plot. Nor does the master push them, because it would have to
+//! know what each peer lacks. So a follower *asks* the master for what is newer than its copy, every 15 seconds, over
+//! the authenticated connections that peers have anyway (`Method::History` of `leaseway_raft`). A peer that starts asks
+//! for all of it, in pages. The new master continues with its copy. What the old one sampled after the last copy, about
+//! 15 seconds, is missing on plots of 15 minutes; the bucket of that time goes on.
 //!
-//! Answers have at most [`PAGE_BYTES`]. In 15 seconds a resource has about 300 bytes, so 1,000 of them take about 20 KB a
-//! second for each follower.
+//! Answers have at most [`PAGE_BYTES`]. In 15 seconds a resource has about 300 bytes, so 1,000 of them take about 20 KB
+//! a second for each follower.
 
 use std::{
     ops::Bound,

@@ -21,8 +21,8 @@ impl<T: Slotted, const N: usize> Default for Ring<T, N> {
 }
 
 impl<T: Slotted, const N: usize> Ring<T, N> {
-    /// Sets a slot. If the clock was set back by more than the length of the ring, its contents are from the future: the
-    /// ring starts again.
+    /// Sets a slot. If the clock was set back by more than the length of the ring, its contents are from the future:
+    /// the ring starts again.
     pub(super) fn put(&mut self, slot: u64, value: T) {
         if self.is_too_old(slot) {
             *self = Ring::default();
