@@ -151,9 +151,8 @@ impl<B> Balancer<B> {
 
     /// The index of the backend that [`pick_where`](Self::pick_where) would pick. Charges nothing.
     ///
-    /// For conditions that must not be evaluated under the lock: evaluate them between this call, which excludes the
-    /// backends that are known to be unusable, and `pick_where` for the one that is usable. Takes time linear in the
-    /// number of backends.
+    /// Use it for slow conditions: call `peek_where`, evaluate without the lock, then call `pick_where` for that backend.
+    /// Takes time linear in the number of backends.
     pub fn peek_where(&self, mut usable: impl FnMut(&B) -> bool) -> Option<usize> {
         let mut state = self.current();
         Some(state.schedule.peek_where(|member| usable(&self.backends[member.index()]))?.index())

@@ -277,7 +277,7 @@ impl Bucket {
         }
     }
 
-    /// Computes the credit up to `now`. Time never runs backwards.
+    /// Refills the bucket up to `now`. Time never runs backwards.
     fn settle(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.settled);
         self.settled += passed;

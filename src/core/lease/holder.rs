@@ -324,8 +324,8 @@ impl Leases {
         self.first.is_some()
     }
 
-    /// The lease that `has` shows. Without a token only the newest can be recognized, by its exact expiry time and
-    /// capacity, and only if no older lease can have looked the same.
+    /// The lease that `has` shows. Without a token only the newest lease can be identified, by expiry and capacity, if
+    /// it expires later than all before.
     fn identify(&self, has: &ShownLease) -> Option<Token> {
         has.token.or_else(|| {
             let newest = self.grants.last().filter(|_| self.expiry_before < self.expiry_time)?;

@@ -277,8 +277,7 @@ impl Proposer {
             && stored.lease >= lease
     }
 
-    /// Whether neither the held amount nor the wants have changed since the last horizon, so that the total need not
-    /// fall.
+    /// True if held amount and wants are unchanged since the last horizon.
     pub(super) fn is_quiet(&self, wants: Sum) -> bool {
         self.held_range.is_some_and(|(least, most)| least == most) && wants == self.proposed_wants
     }

@@ -55,8 +55,8 @@ impl Pool {
         self.reported_total = self.total;
     }
 
-    /// Sets the base. If the base falls, the total falls in proportion. If it rises, the total does not: more can be
-    /// served, but that does not show that more can be promised.
+    /// Sets the base. If the base falls, the total falls in proportion. A higher base does not raise the total at once;
+    /// it rises slowly as usage permits.
     pub(crate) fn set_base(&mut self, base: Amount) {
         let before = std::mem::replace(&mut self.base, base);
         let ratio = if before > Amount::ZERO { (base.get() / before.get()).min(1.0) } else { 1.0 };

@@ -306,9 +306,8 @@ impl Resource {
         divided.saturating_add(self.headroom(holder))
     }
 
-    /// The maximum due below a parent if more is in use than was lent, because the supply was cut. NO_ALGORITHM and
-    /// STATIC ignore other holders, so without this bound all holders would keep their leases forever. The bound is an
-    /// equal share.
+    /// Bounds a due after the parent cut the supply below what is held: an equal share. Otherwise NO_ALGORITHM and
+    /// STATIC holders would never shrink.
     fn bound(&self, holder: &Holder) -> Amount {
         let (sums, capacity) = (self.book.ledger().sums(), self.settings.capacity);
         if self.settings.shares() || !self.is_bounded() || sums.held <= Sum::from(capacity) {

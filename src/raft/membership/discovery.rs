@@ -1,7 +1,7 @@
 //! Discovery: a peer that gets no heartbeats asks the other peers for the master.
 //!
-//! A peer that has just started can so name the master before consensus has begun, and a removed peer learns why no
-//! master contacts it. Safety does not depend on the answers: they affect no decision, vote or log.
+//! This lets a starting peer name the master before consensus runs, and a removed peer learns why no master contacts
+//! it. Safety does not depend on the answers: they affect no decision, vote or log.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -120,8 +120,8 @@ impl Members {
         }
     }
 
-    /// Finishes a change whose master died between its steps. Then the membership is joint, so that it needs two
-    /// majorities, or it still has the earlier identity of a peer that has a vote again.
+    /// Finishes a change whose master died midway: leaves a joint membership, or removes the old identity of a replaced
+    /// voter.
     async fn finish_change(&self) {
         let Ok(one) = self.changing.try_lock() else { return };
         let Ok(lease) = self.check_master() else { return };

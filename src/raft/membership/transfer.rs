@@ -187,8 +187,8 @@ impl Members {
     }
 }
 
-/// Transfers mastership if this peer leads, and shuts consensus down. Lease renewal has been stopped before. If this
-/// peer and the next master are no majority, the next master is elected once the vote leases of the others have ended.
+/// Transfers mastership if this peer leads, and shuts consensus down. Lease renewal has been stopped before. With two
+/// peers left of more, the successor lacks a majority and is elected only when the others' vote leases end.
 pub(crate) async fn leave(members: &Members) {
     // The lease has ended once all senders are gone. Only then may this peer vote for another.
     let mut mastership = members.context.mastership.clone();

@@ -19,8 +19,8 @@ const MAX_SPAN_REFRESHES: u64 = 32;
 /// Counts are kept at most this often per refresh interval. The inverse is the shortest span.
 const MARKS_PER_REFRESH: u64 = 8;
 
-/// Correction for the first arrivals, which an observation misses because it begins right after them. Evenly spaced
-/// arrivals are underestimated by half of the first ones, independent arrivals not at all; the constant is the mean.
+/// Observation starts after the first arrivals, so they are missed. Adds a quarter of them: the mean of half (even
+/// spacing) and zero (independent).
 const UNSEEN_FRACTION: f64 = 0.25;
 
 /// Counts of a flow up to a time, since the limiter was created.

@@ -153,9 +153,8 @@ impl RateLimiter {
     /// Returns `n` permits that were taken and not used. The limiter assumes that they are those taken last, and
     /// returns at most as many as were taken. They pay debt first.
     ///
-    /// Afterwards the limiter has the credit that it would have if they had never been taken. Once the burst has filled
-    /// up again, refunds have no effect, because it would have filled up without them, too. So refunds never let more
-    /// through than capacity and burst allow. To return permits that were taken at a certain time,
+    /// Credit becomes what it would be without the taking. After the burst has refilled, a refund changes nothing, so
+    /// refunds never let more through than capacity and burst allow. To return permits that were taken at a certain time,
     /// [reserve](RateLimiter::reserve) them.
     pub fn refund(&self, n: u64) {
         self.semaphore.with(|state, now, deferred| {

@@ -201,8 +201,7 @@ fn writes(wants: impl Fn(u64, u64) -> f64) -> usize {
     masters.written
 }
 
-/// The counts equal those with a constant room of an eighth of the capacity, except that a steady resource writes ever
-/// more rarely.
+/// Expected counts: as with constant room of 1/8, but a steady resource writes less and less often.
 #[test]
 fn adaptive_room_costs_no_more_writes() {
     let noise = |turn: u64, n: u64| (turn * 7919 + n * 104_729) % 97;
