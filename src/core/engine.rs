@@ -248,7 +248,6 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Applies other settings.
     pub fn configure(&mut self, moment: Moment<'_>, settings: impl Into<Arc<Settings>>, effects: &mut Effects<T>) {
         self.resource.configure(settings);
         self.follow_settings(moment, effects);

@@ -298,7 +298,6 @@ impl LeaseBook {
         self.ledger.set_label(slot, label);
     }
 
-    /// Replaces all labels.
     pub(crate) fn set_labels(&mut self, labels: Vec<(u32, u32)>) {
         self.ledger.clear_labels();
         labels.into_iter().for_each(|(slot, label)| self.ledger.set_label(slot, label));

@@ -201,7 +201,6 @@ impl Authorizer {
         Status::permission_denied(format!("denied: {why}"))
     }
 
-    /// Audits a change.
     pub(crate) fn record(&self, event: Event) {
         self.audit.record(event);
     }

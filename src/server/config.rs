@@ -70,7 +70,6 @@ pub const MAX_BYTES: usize = 4 << 20;
 /// The default configuration, as text.
 pub const DEVELOPMENT: &str = include_str!("config/development.yaml");
 
-/// A valid configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     /// Empty if there is only `access`.

@@ -86,7 +86,6 @@ pub(crate) struct LeaseConditions {
 pub(crate) struct Entitlement {
     /// The amount that the holder may keep even if nothing is free.
     pub(crate) keep: Amount,
-    /// The maximum grant.
     pub(crate) maximum: Amount,
     /// The inherited lease that the holder claims, at most `keep`. Learning mode restores it.
     pub(crate) restores: Amount,

@@ -28,7 +28,6 @@ pub enum Action {
     Lend,
     /// Read status, pages, metrics, configurations, peers and pools.
     Read,
-    /// Change the configuration.
     Configure,
     /// Change assignments of pools.
     Pools,

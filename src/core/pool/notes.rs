@@ -67,7 +67,6 @@ impl Notes {
 }
 
 impl Pool {
-    /// Starts writing notes.
     pub(crate) fn keep_notes(&mut self) {
         (self.notes.kept, self.accounts.keeps_notes) = (true, true);
     }

@@ -156,7 +156,6 @@ pub struct Lease {
     pub token: Token,
     pub capacity: Amount,
     pub length: Millis,
-    /// The refresh interval.
     pub refresh: Millis,
     /// The end in Unix seconds.
     pub expiry_time: i64,

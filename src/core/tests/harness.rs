@@ -463,7 +463,6 @@ impl Harness {
         leave.into_iter().try_for_each(|(_, answer)| self.leave(answer))
     }
 
-    /// Sends an answer.
     fn leave(&mut self, answer: AnswerUnderWay) -> Result<(), Violation> {
         let actor = &self.actors[answer.to];
         let end = end_at_holder(&answer.lease, answer.sent_at);

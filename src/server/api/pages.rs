@@ -117,7 +117,6 @@ impl Showing {
         })
     }
 
-    /// Renders the page.
     pub(super) async fn parts(&self, pages: &Pages) -> Parts {
         let mut parts = match self {
             Showing::Overview => overview::parts(pages).await,

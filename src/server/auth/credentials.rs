@@ -21,7 +21,6 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(300);
 /// The files with tokens and keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CredentialFiles {
-    /// `--tokens`.
     pub(crate) tokens: Option<PathBuf>,
     /// `--jwks`, and the requirements for a token.
     pub(crate) jwt: Option<JwtOptions>,
@@ -42,7 +41,6 @@ pub(super) enum CredentialError {
     /// Not a bearer token.
     #[error("malformed `authorization` header: expected `Bearer` and a token")]
     Scheme,
-    /// An unknown token.
     #[error(
         "unknown token: it is mistyped or was withdrawn, or its line is missing in the --tokens file of this server"
     )]
@@ -50,12 +48,10 @@ pub(super) enum CredentialError {
     /// The JWT was not verified, because its address has sent too many invalid ones.
     #[error("too many failed logins from this address; try again in a second")]
     TooMany,
-    /// An invalid JWT.
     #[error("the token is not accepted: {0}")]
     Jwt(#[from] JwtError),
 }
 
-/// An authenticated caller.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Proved {
     pub(super) identity: Identity,

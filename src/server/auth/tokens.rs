@@ -29,7 +29,6 @@ pub(super) enum TokensError {
     /// A malformed line. The first line is 1.
     #[error("line {line}: {EXPECTED}")]
     Line { line: usize },
-    /// An invalid identity.
     #[error("line {line}: {error}")]
     Identity { line: usize, error: IdentityError },
     /// The same token as on line `first`.
@@ -121,7 +120,6 @@ impl fmt::Display for NewToken {
 /// Why no token could be made.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Invalid identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The system has no randomness.

@@ -25,7 +25,6 @@ struct LocatedRule {
     rule: Rule,
 }
 
-/// Reads all rules.
 pub fn read_access(field: &Field<'_, '_>, found: &mut Findings) -> Policy {
     if field.is_empty_list() {
         found.error(field.at(), format!("`access` has no rules, so nothing is allowed; for example: {EXAMPLE}"));

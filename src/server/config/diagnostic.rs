@@ -122,7 +122,6 @@ impl Findings {
         }
     }
 
-    /// Adds a warning.
     pub fn warn(&mut self, at: Position, message: impl AsRef<str>) {
         if self.warnings.len() < MAX_SHOWN {
             self.warnings.push(diagnostic(&self.file, at, message.as_ref()));

@@ -45,7 +45,6 @@ pub(crate) struct Exposure<'a> {
     pub(crate) has_tls: bool,
     /// Whether there is a policy, in the configuration file or replicated by the peers.
     pub(crate) has_policy: bool,
-    /// `--insecure`.
     pub(crate) insecure: bool,
 }
 

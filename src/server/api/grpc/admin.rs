@@ -72,7 +72,6 @@ pub struct AdminOptions {
     pub token_file: Option<PathBuf>,
 }
 
-/// A bound port.
 pub(crate) struct AdminPort {
     pub(crate) tcp: TcpListener,
 }

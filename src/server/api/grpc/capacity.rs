@@ -52,7 +52,6 @@ impl CapacityService {
         endpoints.filter(|endpoint| !endpoint.is_empty()).collect()
     }
 
-    /// Answers a GetCapacity.
     pub(super) async fn answer_get(
         &self,
         request: GetCapacityRequest,

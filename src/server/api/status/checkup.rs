@@ -138,7 +138,6 @@ impl NodeObservation {
 pub struct Check {
     pub severity: Severity,
     pub node: String,
-    /// The subject.
     pub subject: &'static str,
     pub message: String,
     /// Advice. Empty if all is well.
@@ -164,7 +163,6 @@ fn or_fine(found: Vec<Outcome>, well: impl Into<String>) -> Vec<Outcome> {
     if found.is_empty() { fine(well) } else { found }
 }
 
-/// Checks all nodes.
 pub fn check(observation: &Observation) -> Vec<Check> {
     observation.nodes.iter().flat_map(|node| check_node(node, observation.unix)).collect()
 }

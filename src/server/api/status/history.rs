@@ -165,7 +165,6 @@ impl History {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds samples.
     fn take(&self, now: SystemTime, samples: &[(Arc<str>, Sample)]) {
         let (mut entries, unix) = (self.entries(), unix_secs(now));
         for (id, sample) in samples {

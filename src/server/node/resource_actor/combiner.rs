@@ -159,7 +159,6 @@ impl ResourceHandle {
         self.0.ended.load(Ordering::Acquire) == COMMIT_LOST
     }
 
-    /// Submits a request.
     pub(crate) fn submit(&self, request: Request, from: Option<RequestOrigin>) -> Result<PendingAnswer, Full> {
         let (reply_tx, answer) = oneshot::channel();
         let limits = &self.0.context.limits;

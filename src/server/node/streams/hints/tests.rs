@@ -18,7 +18,6 @@ fn hint(watchers: &Watchers, resource: &str, id: &str) -> bool {
     hints.is_empty()
 }
 
-/// The pending hints.
 async fn told(watch: &Watch) -> PendingHints {
     let waiting = tokio::time::timeout(std::time::Duration::from_secs(1), watch.pending());
     waiting.await.expect("something is pending").expect("it was not replaced")
