@@ -25,15 +25,17 @@ fn leased(resource: &Resource) -> f64 {
 #[test]
 fn leases_are_released_when_the_client_and_its_handles_are_dropped() {
     let server = Server::shared();
-    let holders = || server.status(&["dropped"])["resources"][0]["holders"].clone();
+    let holders = |id: &str| server.status(&[id])["resources"][0]["holders"].clone();
     let client = client_of(server, "alice");
-    let resource = client.resource("dropped").wants(1.0).open().unwrap();
-    leased(&resource);
+    let [resource, marker] = ["dropped", "dropped first"].map(|id| client.resource(id).wants(1.0).open().unwrap());
+    [&resource, &marker].map(leased);
     drop(client);
-    thread::sleep(Duration::from_millis(50));
-    assert_eq!(holders(), 1, "a handle keeps the client alive");
+    // Its release is sent after anything that the drop of the client has sent.
+    drop(marker);
+    eventually("the other lease is released", || (holders("dropped first") == 0).then_some(()));
+    assert_eq!(holders("dropped"), 1, "a handle keeps the client alive");
     drop(resource);
-    eventually("the lease is released", || (holders() == 0).then_some(()));
+    eventually("the lease is released", || (holders("dropped") == 0).then_some(()));
 }
 
 /// The refresh interval is ten minutes, so only hints can move capacity within the test.

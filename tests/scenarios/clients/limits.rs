@@ -1,7 +1,5 @@
 //! Limiters of the client library with real leases: gauges, threads, middleware, balancing, metrics.
 
-use std::{thread, time::Duration};
-
 use leaseway_client::{Balanced, Client, OpenError};
 use leaseway_proto::status::{GetStatusRequest, status_client::StatusClient};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -24,12 +22,16 @@ fn a_lease_is_not_released_while_its_permits_are_in_use() {
     let client = client_of(server);
     let gauge = client.resource("slots in use").wants(10.0).gauge().unwrap();
     let permit = block_on(gauge.acquire()).unwrap();
+    let marker = client.resource("released later").wants(1.0).gauge().unwrap();
+    drop(block_on(marker.acquire()).unwrap());
     drop((gauge, client));
-    thread::sleep(Duration::from_millis(100));
-    let holders = || server.status(&["slots in use"])["resources"][0]["holders"].clone();
-    assert_eq!(holders(), 1);
+    // A release by that drop would reach the server no later than this one.
+    drop(marker);
+    let holders = |id: &str| server.status(&[id])["resources"][0]["holders"].clone();
+    eventually("the later lease is released", || (holders("released later") == 0).then_some(()));
+    assert_eq!(holders("slots in use"), 1);
     drop(permit);
-    eventually("the lease is released", || (holders() == 0).then_some(()));
+    eventually("the lease is released", || (holders("slots in use") == 0).then_some(()));
 }
 
 #[test]
