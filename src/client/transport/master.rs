@@ -8,6 +8,7 @@ const MAX_REDIRECTS: usize = 4;
 /// The outcome of a call to one server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum MasterReply<T, E> {
+    /// The server is the master.
     Answer(T),
     /// The server named the master.
     Elsewhere(Arc<str>),
@@ -45,7 +46,8 @@ mod tests {
         let calls = Cell::new(0);
         let after = |redirects: usize| {
             calls.set(0);
-            follow_redirects("0".into(), |at| {
+            let calls = &calls;
+            follow_redirects("0".into(), move |at| {
                 calls.set(calls.get() + 1);
                 let reply: MasterReply<&str, ()> = match at.parse::<usize>().expect("a number") {
                     n if n < redirects => MasterReply::Elsewhere((n + 1).to_string().into()),
