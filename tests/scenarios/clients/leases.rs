@@ -28,7 +28,8 @@ fn leases_are_released_when_the_client_and_its_handles_are_dropped() {
     let holders = |id: &str| server.status(&[id])["resources"][0]["holders"].clone();
     let client = client_of(server, "alice");
     let [resource, marker] = ["dropped", "dropped first"].map(|id| client.resource(id).wants(1.0).open().unwrap());
-    [&resource, &marker].map(leased);
+    leased(&resource);
+    leased(&marker);
     drop(client);
     // Its release is sent after anything that the drop of the client has sent.
     drop(marker);
