@@ -506,7 +506,7 @@ fn claimed() -> (Desk, Spender) {
     let resource = Resource::new(ResourceOptions { inherited: Some(inherited), ..options(settings) });
     let mut desk = Desk { resource, now: Millis(10_000) };
     let expiry_time = desk.at().unix + 5;
-    let has = Has { token: Token::new(3), capacity: Amount::clamped(40.0), expiry_time };
+    let has = ShownLease { token: Token::new(3), capacity: Amount::clamped(40.0), expiry_time };
     let mut client = Spender { period: i64::MIN, has: Some(has), ..spender("a", 1, 0.0) };
     desk.resource.enter_period(now_at(desk.now));
     client.period = desk.resource.budget_report(desk.now).expect("a budget").period.start;
