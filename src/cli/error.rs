@@ -100,8 +100,10 @@ pub(crate) enum CliError {
         "{} was not created by `leaseway up`, which neither uses nor deletes it; choose another directory with --data", directory.display()
     )]
     NotOurs { directory: PathBuf },
-    #[error("cannot prepare {}: {error}", path.display())]
+    #[error("cannot write {}: {error}", path.display())]
     Data { path: PathBuf, error: std::io::Error },
+    #[error("cannot remove {}: {error}", path.display())]
+    Removal { path: PathBuf, error: std::io::Error },
     /// Nothing was written.
     #[error("{} already exists, and nothing was written; --force replaces it", path.display())]
     FileExists { path: PathBuf },
@@ -154,8 +156,8 @@ pub(crate) enum CliError {
     )]
     TooManyRedirects { count: usize, last: String },
     #[error(
-        "no lease for `{resource}`: {client} sent a request a moment ago and keeps its current lease; ask again \
-             in a few seconds"
+        "no new lease for `{resource}`, because {client} asked for it a moment ago. Its current lease stays valid; ask \
+             again in a few seconds"
     )]
     TooSoon { resource: String, client: String },
     #[error(

@@ -21,7 +21,7 @@ pub(crate) struct Explain {
     client: String,
     /// Resource id
     resource: String,
-    /// CLIENT names a child node (its --node)
+    /// CLIENT is the name of a child node (`serve --node`)
     #[arg(long)]
     node: bool,
     #[command(flatten)]

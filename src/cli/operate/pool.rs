@@ -32,7 +32,7 @@ pub(crate) enum PoolCommand {
     Clients(clients::ListClients),
     /// Print the events of a pool until interrupted. Continues after a change of master
     Watch(watch::Watch),
-    /// Report how much the protected service can serve now. The template must have a capacity_floor or capacity_ceiling
+    /// Tell the cluster how much the protected service can serve now. The template must have a capacity_floor or capacity_ceiling
     Load(ReportLoad),
     /// Set an alarm: an event is emitted when a client's cost reaches a value. A new master forgets alarms, so set them
     /// again
@@ -75,7 +75,7 @@ struct Who {
     client: String,
     /// Resource id of the pool
     resource: String,
-    /// CLIENT names a child node (its --node)
+    /// CLIENT is the name of a child node (`serve --node`)
     #[arg(long)]
     node: bool,
 }

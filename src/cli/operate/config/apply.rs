@@ -22,7 +22,7 @@ pub(crate) struct Apply {
     /// Configuration file (YAML, Doorman-compatible)
     #[arg(value_parser = super::file_path)]
     file: PathBuf,
-    /// Apply only if this version is in force [default: the version that was compared]
+    /// Apply only if this version is in force [default: the version that the file was compared with]
     #[arg(long, value_name = "VERSION")]
     expect: Option<u64>,
     #[command(flatten)]

@@ -30,7 +30,8 @@ pub(super) fn prepare(plan: &Plan, fresh: bool) -> Result<(), CliError> {
 fn prepare_node(node: &NodePlan, fresh: bool) -> Result<(), CliError> {
     if fresh {
         for peer in &node.peers {
-            at(&peer.data, remove(&peer.data))?;
+            let failed = |error| CliError::Removal { path: peer.data.clone(), error };
+            remove(&peer.data).map_err(failed)?;
         }
     }
     at(&node.directory, fs::create_dir_all(&node.directory))?;
