@@ -144,7 +144,7 @@ pub enum NotOpened {
     #[error("too many open resources at this gateway (limit {0}): raise its --max-resources")]
     TooMany(usize),
     #[error(
-        "too many open resources at this gateway for your address (its share of {0}): raise its --max-resources or --address-share"
+        "too many open resources at this gateway for your address, which may use only a share of {0}: raise its --max-resources or --address-share"
     )]
     OfCaller(usize),
     #[error("too many buckets for this Envoy (limit {0}): raise --max-buckets")]

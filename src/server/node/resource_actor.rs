@@ -531,7 +531,7 @@ impl ResourceActor {
             self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
         }
         if let Some(error) = effects.bad_load.take() {
-            tracing::warn!(resource = %resource.id, %error, "reported load dropped: it does not fit the current settings");
+            tracing::warn!(resource = %resource.id, %error, "ignored a stored load report: the current settings do not allow it");
         }
         if let Some(ended) = effects.ended.take() {
             resource.end(ended);

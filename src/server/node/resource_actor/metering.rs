@@ -48,7 +48,7 @@ impl Metering {
         }
         if worth_logging(before.share_full, now.share_full) {
             let (times, holders) = (now.share_full, resource.holders());
-            tracing::warn!(resource = %id, times, holders, "an identity or address has used up its share of all clients: its new ones are refused; raise --max-clients or --address-share");
+            tracing::warn!(resource = %id, times, holders, "an identity or address has used up its share of --max-clients: its new clients are refused; raise --max-clients or --address-share");
         }
         if worth_logging(before.full, now.full) {
             let (times, holders) = (now.full, resource.holders());
