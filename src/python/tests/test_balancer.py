@@ -258,7 +258,7 @@ def test_a_backend_that_loses_its_lease_is_left_by_those_who_wait_there(serve):
 
 
 def test_wants_must_be_set(client):
-    with pytest.raises(leaseway.OpenError, match="`a` are estimated"):
+    with pytest.raises(leaseway.OpenError, match="`a` needs stated wants"):
         Balanced([client.rate("a")])
 
 
