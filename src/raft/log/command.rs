@@ -159,6 +159,6 @@ pub enum ProposeError {
     #[error("the change has {bytes} bytes, more than the maximum of {most}")]
     TooLarge { bytes: u64, most: u64 },
     /// The promises do not continue the stored ones, which is a bug of the caller. Nothing was stored.
-    #[error("promises of {resource:?} are refused: {why}")]
+    #[error("cannot store new totals of {resource:?}: {why}")]
     Refused { resource: Arc<str>, why: Refused },
 }
