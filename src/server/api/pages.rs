@@ -1,6 +1,7 @@
 //! The pages at `/`. The server renders them completely, so they work without a script. The script applies live
 //! updates: a page consists of [`Parts`], and changed parts are sent to the browser ([`live`]).
 
+mod burn_down;
 mod changes;
 mod cluster;
 pub(crate) mod live;

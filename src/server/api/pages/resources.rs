@@ -15,6 +15,7 @@ use maud::{Markup, html};
 use super::{
     Column::{Number, Text},
     Parts,
+    burn_down::BurnDown,
     plot::{self, Plot},
     table,
 };
@@ -147,7 +148,7 @@ pub(super) async fn resource_parts(pages: &Pages, query: &HolderQuery) -> Parts 
     let page = view::holders(pages, query).await.unwrap_or_default();
     let mut parts = Parts::default();
     parts.put("figures", &figures(&detail));
-    parts.put("plot", &plot(pages, query));
+    parts.put("plot", &html! { (plot(pages, query)) (burn_down(pages, &detail)) });
     parts.put("top", &top(&page.top, &detail));
     parts.put("refused", &refused(pages, &detail));
     parts.put("groups", &groups(&detail, query));
@@ -228,6 +229,16 @@ fn plot(pages: &Pages, query: &HolderQuery) -> Markup {
     let (span, now) = (query.span, SystemTime::now());
     let (points, events) = (pages.history.of(&query.resource, span, now), events(pages, &query.resource));
     Plot { span, points: &points, events: &events, now, kept: pages.history.most() }.draw()
+}
+
+/// What is left of a budget, from the shortest history that covers its period. Nothing for other resources.
+fn burn_down(pages: &Pages, detail: &ResourceDetail) -> Markup {
+    let report = &detail.status.report;
+    let Some(budget) = &report.budget else { return html! {} };
+    let covers = |span: &Span| span.length().as_secs() as i64 >= budget.period.seconds();
+    let (span, now) = (Span::ALL.into_iter().find(covers).unwrap_or(Span::Days7), SystemTime::now());
+    let points = pages.history.of(&detail.row.resource, span, now);
+    BurnDown { budget, amount: report.settings.capacity.get(), points: &points, now }.draw()
 }
 
 /// The changes that took effect and may show on a plot, the newest first.
