@@ -9,6 +9,8 @@ import { Client, Permits } from "../dist/esm/index.js";
 let client;
 const opened = new Map();
 const permits = new Map();
+/** The last reservation of each budget. */
+const reservations = new Map();
 /** Permits of several limits in use. */
 let taken;
 
@@ -96,6 +98,21 @@ const commands = {
     }
   },
   left: (name) => opened.get(name).left,
+  reserve: async (name, amount, seconds) => {
+    const budget = opened.get(name);
+    const timeoutMs = Number(seconds) * 1000;
+    const reservation =
+      timeoutMs === 0
+        ? budget.tryReserve(Number(amount))
+        : await budget.reserve(Number(amount), { timeoutMs }).catch(() => undefined);
+    reservations.set(name, reservation);
+    return reservation !== undefined;
+  },
+  settle: (name, used) => reservations.get(name).settle(Number(used)),
+  period: (name) => {
+    const start = opened.get(name).period?.start;
+    return start === undefined ? "none" : start.getTime() / 1000;
+  },
   // The default of the library.
   streams: () => 100,
   all: (costs, seconds) => {

@@ -21,6 +21,8 @@ final class Conform {
     private Client client;
     private final Map<String, Resource> opened = new HashMap<>();
     private final Map<String, Deque<Permit>> permits = new HashMap<>();
+    /** The last reservation of each budget. */
+    private final Map<String, BudgetReservation> reservations = new HashMap<>();
     /** Permits of several limits in use. */
     private Permit taken;
 
@@ -70,6 +72,16 @@ final class Conform {
             }
             case "left" -> {
                 return String.valueOf(((Budget) opened.get(name)).left());
+            }
+            case "reserve" -> {
+                Budget budget = (Budget) opened.get(name);
+                return String.valueOf(reserve(name, budget, number(words), Double.parseDouble(words[3])));
+            }
+            case "settle" -> reservations.remove(name).settle(number(words));
+            case "period" -> {
+                Optional<Budget.Period> period = ((Budget) opened.get(name)).period();
+                return period.map(known -> String.valueOf(known.start().getEpochSecond()))
+                        .orElse("none");
             }
             // The default of the library.
             case "streams" -> {
@@ -187,6 +199,20 @@ final class Conform {
         }
         try {
             budget.spend(amount, Duration.ofNanos((long) (seconds * 1e9)));
+            return true;
+        } catch (TimeoutException passed) {
+            return false;
+        }
+    }
+
+    private boolean reserve(String name, Budget budget, double amount, double seconds) throws InterruptedException {
+        if (seconds == 0) {
+            Optional<BudgetReservation> reserved = budget.tryReserve(amount);
+            reserved.ifPresent(reservation -> reservations.put(name, reservation));
+            return reserved.isPresent();
+        }
+        try {
+            reservations.put(name, budget.reserve(amount, Duration.ofNanos((long) (seconds * 1e9))));
             return true;
         } catch (TimeoutException passed) {
             return false;
