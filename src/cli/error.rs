@@ -181,7 +181,7 @@ pub(crate) enum CliError {
     UnendingBudget { resource: String },
     #[error(
         "the master of `{resource}` has no admin address, or shows it only to callers that may read all resources: \
-         start it with --admin, or pass the --token-file of such a caller"
+         start the master with --admin, or pass the --token-file of such a caller"
     )]
     NoAdminAddress { resource: String },
     /// What the client did hold was released.

@@ -43,9 +43,9 @@ pub(crate) struct Up {
     /// Delete the peers' data first
     #[arg(long)]
     fresh: bool,
-    /// Bootstrap a cluster that replaces another server, such as Doorman. Stop that server first, and let the peers use
-    /// its address. SECONDS is the longest remaining lease of the old server [default: the longest lease in the
-    /// configuration]; until it has passed, existing clients keep their capacity. In a tree, it applies to the root.
+    /// Bootstrap a cluster that replaces another server, such as Doorman. Stop that server first, then start the
+    /// peers at its address. SECONDS is the longest remaining lease of the old server [default: the longest lease in the
+    /// configuration]; until it has passed, existing clients keep their capacity. In a tree, only the root takes over.
     /// See `leaseway serve --help-all`
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "longest")]
     take_over: Option<TakeOverFlag>,

@@ -24,7 +24,7 @@ pub(crate) struct GatewayFlags {
     /// Rule files of envoyproxy/ratelimit, or directories of them. They are YAML, and reloaded when they change
     #[arg(long, value_name = "FILE|DIR,…", value_delimiter = ',', requires = "gateway_rls")]
     ratelimit_config: Vec<PathBuf>,
-    /// Declare the limits of the rules to the cluster as templates, so that its configuration needs none for them.
+    /// Declare the limits of the rules to the cluster as templates, which its configuration then need not have.
     /// Repeated when the rules change. Needs the permission `declare`; `serve` also needs --data
     #[arg(long, requires = "gateway_rls")]
     declare: bool,

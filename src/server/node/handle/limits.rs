@@ -37,7 +37,9 @@ pub(crate) enum LimitError {
         "this server has no data directory to keep limits in: start it with --data, or set the capacity in the configuration"
     )]
     NotKept,
-    #[error("{0} limits at once, at most {MAX_TOGETHER} are allowed, with ids of 1 MiB in all: send them in parts")]
+    #[error(
+        "{0} limits at once: at most {MAX_TOGETHER} are allowed, and their ids may have at most 1 MiB in all; send them in parts"
+    )]
     TooMany(usize),
     #[error("`{0}` appears twice: send each resource once")]
     Twice(Arc<str>),

@@ -58,7 +58,7 @@ impl Declared {
             }
             match config::parse_declared(name, text) {
                 Ok(templates) => {
-                    tracing::info!(%name, version, templates = templates.len(), "declared templates in force");
+                    tracing::info!(%name, version, templates = templates.len(), "declared templates are now in force");
                     self.parsed.insert(Arc::clone(name), templates);
                 }
                 // Probably declared by a newer version of the server. The templates in force stay.
