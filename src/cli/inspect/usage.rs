@@ -105,7 +105,7 @@ impl UsageCommand {
         let UsageCommand::Export(export) = self;
         let sums = block_on(export.sums())?;
         let text = export.text(&sums).map_err(CliError::Output)?;
-        print_file(text.trim_end())
+        if text.is_empty() { Ok(()) } else { print_file(text.trim_end()) }
     }
 }
 

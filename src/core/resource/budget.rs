@@ -190,7 +190,11 @@ impl Resource {
                 (ask.has.is_some() || amount > Amount::ZERO) && !self.knows_spender(ask)
             }
         };
-        if starts_over { Err(self.start_over(now)) } else { Ok(()) }
+        if !starts_over {
+            return Ok(());
+        }
+        self.note_unknown_usage(kind, Arc::clone(&ask.id), period, amount, now.at);
+        Err(self.start_over(now))
     }
 
     /// Whether all that a client reports is counted: in its record, or in the inherited leases.
@@ -274,11 +278,11 @@ impl Resource {
     /// A client returns its allowance: what it has spent is consumed, the rest is free.
     pub(super) fn release_spender(&mut self, release: &Release, now: Millis) {
         let (Some(budget), Some(spent)) = (&self.budget, &release.spent) else { return };
-        if budget.period.is_none_or(|span| span.start != spent.period) {
-            return;
-        }
+        let Some(period) = budget.period.filter(|span| span.start == spent.period) else { return };
         let id = spender_id(release.kind, &release.id, spent.incarnation, release.instance);
-        let Some(slot) = self.book.ledger().find(release.kind, &id) else { return };
+        let Some(slot) = self.book.ledger().find(release.kind, &id) else {
+            return self.note_unknown_usage(release.kind, id, period, spent.amount, now);
+        };
         // A release is the last message of an incarnation. If it comes late, a late request may have claimed for this
         // incarnation what belongs to others. So the rest of a claim is free only if the release names a lease of this
         // master, which is newer than the claim.

@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use crate::harness::{
     binary,
-    config::{self, ConfigFile, Template},
+    config::{ConfigFile, Template},
     foreign,
     server::Server,
 };
@@ -19,11 +19,11 @@ fn server() -> Server {
              refresh_interval: 1, learning_mode_duration: 0, parameters: {{period: {period}}}}}\n"
         )
     };
-    let others = config::text(&[Template { lease: 60, refresh: 5, ..Template::fair("*", 100.0) }]);
+    let others = Template { lease: 60, refresh: 5, ..Template::fair("*", 100.0) }.text();
     Server::with_config(&ConfigFile::new(&format!(
-        "{others}{}{}",
+        "resources:\n{}{}{others}",
         budget("budget/*", "none"),
-        budget("daily/*", "day")
+        budget("daily/*", "day"),
     )))
 }
 

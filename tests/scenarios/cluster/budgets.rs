@@ -109,6 +109,7 @@ fn a_budget_is_spent_once_through_lost_masters_and_crashed_clients() {
         let of_both = book(&spenders[0]) + book(&spenders[4]);
         // The last report of the process that crashed may be missing.
         let crashed = of("spender-0") <= of_both && of("spender-0") >= book(&spenders[4]);
+        eprintln!("exported {exported:?}, spent {:?}", spenders.iter().map(book).collect::<Vec<_>>());
         ([1, 2, 3].into_iter().all(is_same) && crashed).then_some(())
     });
     // A client that cannot report gets nothing, and is told why.

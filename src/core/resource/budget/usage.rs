@@ -32,7 +32,8 @@ pub struct UsageRow {
     pub spent: Amount,
     /// What it had in advance, and has not reported before it was gone. It counts as spent.
     pub lost: Amount,
-    /// Whether it was reported after the period. It may have been delayed, so it never lowers the sum.
+    /// Whether it was reported after the period, or without a record. It may have been delayed, so it never lowers the
+    /// sum.
     pub is_late: bool,
 }
 
@@ -101,14 +102,27 @@ impl Resource {
     /// Adds what a client reports of the period before, if that has just ended: its last report did not arrive in time.
     pub(super) fn note_late_usage(&mut self, kind: HolderKind, id: &Arc<str>, spent: &Spent, now: Millis) {
         let before = self.settings.budget.periods.at(spent.period);
-        let Some(budget) = &mut self.budget else { return };
-        let has_ended = budget.period.is_some_and(|span| before.end == span.start) && before.start == spent.period;
-        if !has_ended || spent.amount == Amount::ZERO || kind != HolderKind::Client || !self.book.keeps_promises() {
-            return;
+        let current = self.budget.as_ref().and_then(|budget| budget.period);
+        if current.is_some_and(|span| before.end == span.start) && before.start == spent.period {
+            let record = spender_id(kind, id, spent.incarnation, None);
+            self.note_unknown_usage(kind, record, before, spent.amount, now);
         }
-        let record = spender_id(kind, id, spent.incarnation, None);
-        let (spent, lost) = (spent.amount.min(budget.amount), Amount::ZERO);
-        budget.usage.push(UsageRow { period: before, kind, record, group: None, spent, lost, is_late: true }, now);
+    }
+
+    /// Adds what a client reports without a record. It may have been delayed.
+    pub(super) fn note_unknown_usage(
+        &mut self,
+        kind: HolderKind,
+        record: Arc<str>,
+        period: Span,
+        spent: Amount,
+        now: Millis,
+    ) {
+        let Some(budget) = self.budget.as_mut().filter(|_| self.book.keeps_promises()) else { return };
+        if spent > Amount::ZERO && kind == HolderKind::Client {
+            let (spent, lost) = (spent.min(budget.amount), Amount::ZERO);
+            budget.usage.push(UsageRow { period, kind, record, group: None, spent, lost, is_late: true }, now);
+        }
     }
 
     fn usage_row(&self, slot: u32, spent: Option<Amount>, lost: Amount) -> Option<UsageRow> {
