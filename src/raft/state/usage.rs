@@ -73,6 +73,10 @@ impl Usage {
             new = Spent { spent: known.spent.max(*spent), lost: known.lost.saturating_sub(*spent), ..known.clone() };
         }
         let is_new = known.is_none();
+        // Anybody can report anything without a record, so that makes no row.
+        if is_new && *is_late {
+            return;
+        }
         if is_new && self.len >= MAX_ROWS && !self.drop_oldest(&key) {
             return;
         }
@@ -128,7 +132,7 @@ mod tests {
         usage.apply(&tokens, &[row(200, "b", 5.0), row(100, "a", 7.0), row(200, "b", 3.0)]);
         assert_eq!(all(&usage), [("a".to_owned(), 7.0), ("b".to_owned(), 3.0)]);
         let late = |spent| UsageRow { is_late: true, ..row(100, "a", spent) };
-        usage.apply(&tokens, &[late(9.0), late(2.0)]);
+        usage.apply(&tokens, &[late(9.0), late(2.0), UsageRow { is_late: true, ..row(100, "unknown", 1.0) }]);
         assert_eq!(all(&usage), [("a".to_owned(), 9.0), ("b".to_owned(), 3.0)]);
         let last = row(100, "a", 0.0);
         let page = usage.page(Some(("tokens", &last)), 10);

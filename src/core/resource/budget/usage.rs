@@ -16,6 +16,9 @@ use crate::{
 
 /// A row is written this long after the change, so that a holder that spends all the time writes two rows a minute.
 const WRITE_AFTER: Millis = Millis(30_000);
+/// Maximum number of rows that wait to be written. Later ones are left out, so that clients that come and go, or report
+/// without a record, cannot make the memory grow.
+const MAX_READY: usize = 10_000;
 /// Approximate size of a row without its texts.
 const ROW_BYTES: usize = 48;
 
@@ -53,7 +56,9 @@ pub(super) struct Usage {
 
 impl Usage {
     fn push(&mut self, row: UsageRow, now: Millis) {
-        self.ready.push_back(row);
+        if self.ready.len() < MAX_READY {
+            self.ready.push_back(row);
+        }
         self.write_later(now);
     }
 
