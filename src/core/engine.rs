@@ -44,7 +44,7 @@ pub use self::{
 pub struct Setup {
     /// If the options contain inherited promises, promises are kept and answers wait for commits.
     pub options: ResourceOptions,
-    /// Whether the quorum stores the notes of a pool.
+    /// Whether the quorum stores notes.
     pub keeps_notes: bool,
     /// With a parent: the predecessor, if not all earlier promises are known. It determines the end of learning mode.
     pub predecessor: Option<Predecessor>,
@@ -60,7 +60,7 @@ pub struct ResourceEngine<T> {
     /// Present if there is a parent.
     waiting: Option<WaitingForSupply<T>>,
     pacing: Pacing,
-    /// Present if the quorum stores notes of pools.
+    /// Present if the quorum stores notes.
     note_writer: Option<NoteWriter>,
     /// Whether it is a pool, whose notes have been restored.
     is_pool: bool,

@@ -1,4 +1,4 @@
-//! Limits the rate at which the pools of a node write notes to the Raft log.
+//! Limits the rate at which the resources of a node write notes to the Raft log.
 
 use std::sync::{
     Arc,
