@@ -31,13 +31,15 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodFilter, get, on},
 };
-use leaseway_server::{CallerRefusal, ListenOption};
+use leaseway_core::policy::access::Action;
+use leaseway_server::{CallerRefusal, HttpCaller, ListenOption};
 use metrics::{Counter, counter, describe_counter, describe_gauge, gauge};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use self::{
     cluster::Cluster,
+    fields::Fields,
     operation::Operation,
     problem::{Problem, ProblemKind},
     request::Read,
@@ -135,6 +137,8 @@ impl HttpGateway {
             return Err(closing());
         }
         let Read { caller, parameter, fields } = request::read(operation, request).await?;
+        // First, because a refusal of usage names models of the price table.
+        self.check_rights(operation, &caller, &parameter, &fields)?;
         let fields = prices::price(fields, self.prices.as_ref())?;
         match operation {
             Operation::GetLease | Operation::KeepLease => leases::get(&self.cluster, &caller, &fields).await,
@@ -143,11 +147,36 @@ impl HttpGateway {
             Operation::AcquireAll => permits::acquire_all(self, &caller, &fields).await,
             Operation::Charge => permits::charge(self, &caller, &parameter, &fields).await,
             Operation::Spend => budgets::spend(self, &caller, &parameter, &fields).await,
-            Operation::Standing => permits::standing(self, &caller, &parameter),
+            Operation::Standing => permits::standing(self, &parameter),
             Operation::Reserve => reservations::reserve(self, &caller, &parameter, &fields).await,
             Operation::ReserveAll => reservations::reserve_all(self, &caller, &fields).await,
-            Operation::Settle => reservations::settle(self, &caller, &parameter, &fields),
-            Operation::SettleAll => reservations::settle_all(self, &caller, &parameter, &fields),
+            Operation::Settle => reservations::settle(self, &parameter, &fields),
+            Operation::SettleAll => reservations::settle_all(self, &parameter, &fields),
+        }
+    }
+
+    /// Checks the rights of a caller. A denied one opens and changes nothing. Those to leases depend on more than the
+    /// resource, so [`leases`] checks them.
+    fn check_rights(
+        &self,
+        operation: Operation,
+        caller: &HttpCaller,
+        parameter: &str,
+        fields: &Fields,
+    ) -> Result<(), Problem> {
+        match operation {
+            Operation::GetLease | Operation::KeepLease | Operation::ReleaseLease => Ok(()),
+            Operation::Acquire | Operation::Charge | Operation::Spend | Operation::Reserve => {
+                admission::check(caller, parameter)
+            }
+            Operation::AcquireAll | Operation::ReserveAll => {
+                fields.list("limits").iter().try_for_each(|limit| admission::check(caller, limit.id("resource")))
+            }
+            Operation::Standing => Ok(caller.check_resource(Action::Read, parameter)?),
+            Operation::Settle | Operation::SettleAll => {
+                let resources = self.reservations.named(parameter)?.1;
+                resources.iter().try_for_each(|(resource, _)| admission::check(caller, resource))
+            }
         }
     }
 }

@@ -25,7 +25,6 @@ pub(super) async fn spend(
     resource: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    admission::check(caller, resource)?;
     let entry = find(gateway, caller, resource)?;
     let (budget, amount) = (entry.budget(), fields.number("amount"));
     let wait = admission::patience_of(fields);
@@ -51,7 +50,6 @@ pub(super) async fn charge(
     resource: &str,
     amount: f64,
 ) -> Result<HttpAnswer, Problem> {
-    admission::check(caller, resource)?;
     let entry = open(gateway, caller, resource, Duration::ZERO).await?;
     let budget = entry.budget();
     budget.charge(amount).map_err(|_| closing())?;

@@ -7,17 +7,14 @@ use leaseway_client::{
     Basis, Reservation, Window,
     limiter::{AnyLimiter, Claim, Closed, DebtExceeded, JointLimiter, JointReservation, TryError, joint},
 };
-use leaseway_core::{
-    policy::access::Action,
-    types::{Glob, escaped},
-};
+use leaseway_core::types::{Glob, escaped};
 use leaseway_server::HttpCaller;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
     HttpAnswer, HttpGateway,
-    admission::{FIRST_WAIT, WHILE_UNKNOWN, check, not_opened, patience_of, wait_for},
+    admission::{FIRST_WAIT, WHILE_UNKNOWN, not_opened, patience_of, wait_for},
     budgets::{self, ReservedAmounts, TakenAmounts, WantedAmount},
     closing,
     fields::Fields,
@@ -54,7 +51,6 @@ pub(super) async fn acquire(
     resource: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    check(caller, resource)?;
     let entry = open(gateway, caller, resource, fields).await?;
     let permits = fields.number("permits") as u32;
     if entry.has_capacity() && entry.rate().try_acquire(permits).is_err() {
@@ -112,8 +108,6 @@ fn in_order<T>(
 /// The limits of a request. Waits for their first leases.
 async fn wanted(gateway: &HttpGateway, caller: &HttpCaller, fields: &Fields) -> Result<AllWanted, Problem> {
     let limits = fields.list("limits");
-    // Checked first, so that a denied caller opens nothing.
-    limits.iter().try_for_each(|limit| check(caller, limit.id("resource")))?;
     let mut wanted = AllWanted { permits: Vec::new(), amounts: Vec::new(), order: Vec::new() };
     for limit in &limits {
         let resource = limit.id("resource");
@@ -349,7 +343,6 @@ pub(super) async fn charge(
     if let Some(amount) = fields.number_if_given("amount") {
         return budgets::charge(gateway, caller, resource, amount).await;
     }
-    check(caller, resource)?;
     let entry = open(gateway, caller, resource, fields).await?;
     let permits = fields.number("permits") as u64;
     check_debt(resource, entry.rate().charge(permits))?;
@@ -358,8 +351,7 @@ pub(super) async fn charge(
 }
 
 /// The permits of a resource at this gateway.
-pub(super) fn standing(gateway: &HttpGateway, caller: &HttpCaller, resource: &str) -> Result<HttpAnswer, Problem> {
-    caller.check_resource(Action::Read, resource)?;
+pub(super) fn standing(gateway: &HttpGateway, resource: &str) -> Result<HttpAnswer, Problem> {
     let Some(entry) = gateway.lease_table.look(resource) else {
         let why = "this gateway holds no lease of this resource; request permits of it first";
         return Err(Problem::new(ProblemKind::NotFound, why));

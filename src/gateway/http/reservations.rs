@@ -140,6 +140,13 @@ impl<P> Reservations<P> {
         self.table().by_name.get(&name).map(|reserved| reserved.resources.clone())
     }
 
+    /// The reservation that a request names, and its resources.
+    pub(super) fn named(&self, name: &str) -> Result<(Name, Vec<(String, Unit)>), Problem> {
+        let name = Some(name).filter(|name| name.len() == 32).and_then(|name| Name::from_str_radix(name, 16).ok());
+        let name = name.ok_or_else(unknown)?;
+        Ok((name, self.resources(name).ok_or_else(unknown)?))
+    }
+
     /// Removes a reservation, unless it has expired.
     fn take(&self, name: Name) -> Option<Reserved<P>> {
         let mut table = self.table();
@@ -155,7 +162,6 @@ pub(super) async fn reserve(
     resource: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    admission::check(caller, resource)?;
     let share = gateway.reservations.admit(caller.principal())?;
     if let Some(amount) = fields.number_if_given("amount") {
         let entry = budgets::open(gateway, caller, resource, admission::patience_of(fields)).await?;
@@ -231,13 +237,8 @@ fn located(mut headers: HeaderMap, path: &str) -> HeaderMap {
 }
 
 /// Settles a reservation.
-pub(super) fn settle(
-    gateway: &HttpGateway,
-    caller: &HttpCaller,
-    name: &str,
-    fields: &Fields,
-) -> Result<HttpAnswer, Problem> {
-    let (name, resources) = named(gateway, caller, name)?;
+pub(super) fn settle(gateway: &HttpGateway, name: &str, fields: &Fields) -> Result<HttpAnswer, Problem> {
+    let (name, resources) = gateway.reservations.named(name)?;
     let [(resource, unit)] = &resources[..] else {
         return Err(of_other_kind(
             "reservation",
@@ -272,14 +273,9 @@ impl Held {
 }
 
 /// Settles a reservation of several limits.
-pub(super) fn settle_all(
-    gateway: &HttpGateway,
-    caller: &HttpCaller,
-    name: &str,
-    fields: &Fields,
-) -> Result<HttpAnswer, Problem> {
+pub(super) fn settle_all(gateway: &HttpGateway, name: &str, fields: &Fields) -> Result<HttpAnswer, Problem> {
     let used: Vec<f64> = fields.list("limits").iter().map(|limit| limit.number("used")).collect();
-    let (name, resources) = named(gateway, caller, name)?;
+    let (name, resources) = gateway.reservations.named(name)?;
     if resources.len() != used.len() {
         return Err(of_other_kind(
             "reservation",
@@ -315,16 +311,6 @@ fn unknown() -> Problem {
 
 fn of_other_kind(field: &str, why: &str) -> Problem {
     Problem::of_field(ProblemKind::Conflict, field, why).in_word("other_reservation")
-}
-
-/// The reservation of this name, and its resources, if the caller may settle it.
-fn named(gateway: &HttpGateway, caller: &HttpCaller, name: &str) -> Result<(Name, Vec<(String, Unit)>), Problem> {
-    let name = Some(name).filter(|name| name.len() == 32).and_then(|name| Name::from_str_radix(name, 16).ok());
-    let name = name.ok_or_else(unknown)?;
-    // Checked first, so that a denied caller changes nothing.
-    let resources = gateway.reservations.resources(name).ok_or_else(unknown)?;
-    resources.iter().try_for_each(|(resource, _)| admission::check(caller, resource))?;
-    Ok((name, resources))
 }
 
 #[cfg(test)]

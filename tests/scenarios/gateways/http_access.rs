@@ -75,6 +75,36 @@ fn the_gateway_enforces_the_policy_and_denials_name_the_rule() {
 }
 
 #[test]
+fn a_denied_caller_learns_nothing_of_the_price_table() {
+    let server = Server::development();
+    let tokens = TokenFiles::of(&["web-1"]);
+    let policy = ConfigFile::new(POLICY);
+    let directory = tempfile::tempdir().unwrap();
+    let prices = directory.path().join("prices.json");
+    std::fs::write(&prices, json!({ "secret-model": { "input": 1 } }).to_string()).unwrap();
+    let flags = ["--config", policy.path(), "--tokens", &tokens.server(), "--prices", prices.to_str().unwrap()];
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &flags);
+    let web = tokens.token("web-1");
+    let told = |path: &str, usage: Value| ask(&gateway, Some(&web), "POST", path, &usage);
+    let usage = json!({ "model": "secret-modell", "usage": { "input": 1 } });
+    let limits = json!({ "limits": [{ "resource": "mysql", "model": "secret-modell", "usage": { "input": 1 } }] });
+    for (path, usage) in [
+        ("/v1/resources/mysql/spend", &usage),
+        ("/v1/resources/mysql/charge", &usage),
+        ("/v1/resources/mysql/reservations", &usage),
+        ("/v1/acquire", &limits),
+        ("/v1/reserve", &limits),
+    ] {
+        let denied = told(path, usage.clone());
+        assert_eq!(denied.status, 403, "{path}: {denied:?}");
+        assert!(!denied.problem().1.contains("secret-model"), "{denied:?}");
+    }
+    let nobody = "0".repeat(32);
+    assert_eq!(told(&format!("/v1/reservations/{nobody}/settle"), usage.clone()).status, 404);
+    assert!(told("/v1/resources/db%2Fmain/spend", usage).problem().1.contains("secret-model"));
+}
+
+#[test]
 fn certificates_identify_http_callers_and_probes_need_none() {
     let authority = Authority::with_node_and_alice();
     let tls = tls::flags(&authority.issued("node"));
