@@ -259,11 +259,18 @@ fn explained(explanation: &Explanation) -> ExplainResponse {
     }
 }
 
+/// Charges a page to the connection of the request. Before the page is made, so that a refusal costs nothing.
+fn charge<T>(request: &Request<T>, bytes: usize) -> Result<Option<Charge>, Status> {
+    let connection = request.extensions().get::<Arc<ConnectionBytes>>();
+    Ok(connection.map(|connection| Charge::part(connection, bytes)).transpose()?)
+}
+
 #[tonic::async_trait]
 impl Service for StatusService {
     async fn list_usage(&self, request: Request<ListUsageRequest>) -> Result<Response<ListUsageResponse>, Status> {
         let admitted = admitted(&request, self.node.authorizer());
         admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;
+        let _charge = charge(&request, ROW_BYTES * usage::PAGE)?;
         let _permit = self.page_permits.acquire().await;
         usage::list(&self.node, &admitted, request.get_ref()).map(Response::new)
     }
@@ -296,10 +303,7 @@ impl Service for StatusService {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
         let admitted = admitted(&request, self.node.authorizer());
         admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;
-        // Charged before the page is made, so that a refusal costs nothing.
-        let bytes = request.extensions().get::<Arc<ConnectionBytes>>();
-        let _charge =
-            bytes.map(|bytes| Charge::part(bytes, ROW_BYTES * page_size(request.get_ref().page_size))).transpose()?;
+        let _charge = charge(&request, ROW_BYTES * page_size(request.get_ref().page_size))?;
         let _permit = self.page_permits.acquire().await;
         let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
         let health = match admitted.reads_everything() {

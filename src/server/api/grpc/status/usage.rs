@@ -16,7 +16,7 @@ use tonic::Status;
 use crate::{auth::Admitted, node::NodeHandle};
 
 /// Maximum number of rows in a page.
-const PAGE: usize = 1000;
+pub(super) const PAGE: usize = 1000;
 /// Rows that are read at once. Between reads, changes can be applied.
 const READ_AT_ONCE: usize = 4096;
 
