@@ -19,10 +19,12 @@ const endpoints = (number, peer) => {
 const peers = (number, names) => `{${names.map((name, place) => `${name}: ${endpoints(number, place)}`).join(", ")}}`;
 const template = (glob, capacity) =>
   `{identifier_glob: "${glob}", capacity: ${capacity}, algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 4}}`;
+const budget = (glob, amount) =>
+  `{identifier_glob: "${glob}", capacity: ${amount}, algorithm: {kind: BUDGET, lease_length: 60, refresh_interval: 4, parameters: {period: hour}}}`;
 const tree = `
 nodes:
   root:
-    resources: [${template("mysql", 100)}, ${template("gpt-4o/*", 5000)}, ${template("*", 40)}]
+    resources: [${template("mysql", 100)}, ${template("gpt-4o/*", 5000)}, ${budget("openai/*", 60000)}, ${template("*", 40)}]
     peers: ${peers(1, ["a"])}
   europe:
     parent: root
@@ -40,6 +42,13 @@ const sleep = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000
 const scratch = mkdtempSync("/tmp/leaseway-screenshots-");
 const get = (client, resource, wants, server) =>
   spawn(leaseway, ["get", client, resource, String(wants), "--server", server], { stdio: "ignore" });
+const gatewayAt = address(9);
+const spend = (resource, amount) =>
+  fetch(`http://${gatewayAt}/v1/resources/${encodeURIComponent(resource)}/spend`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ amount, wait: 5 }),
+  }).catch(() => {});
 // The demand rises and falls, so that plots show something.
 const ask = (second) => {
   const wave = (period, low, high) => Math.round(low + ((high - low) * (1 + Math.sin((2 * Math.PI * second) / period))) / 2);
@@ -51,6 +60,7 @@ const ask = (second) => {
   get("chatbot", "gpt-4o/tokens", wave(60, 1000, 4500), address(3));
   get("batch", "gpt-4o/tokens", 6000, address(2));
   get("mailer", "smtp", 8, address(4));
+  spend("openai/search", wave(120, 10, 70));
 };
 const master = async () => {
   for (;;) {
@@ -65,6 +75,7 @@ const views = (span) => ({
   overview: "/",
   resources: "/resources?sort=pressure",
   resource: `/resource?resource=mysql&span=${span}`,
+  budget: "/resource?resource=openai%2Fsearch",
   why: "/why?resource=mysql&holder=reports",
   changes: "/changes",
   "what-if": "/plan",
@@ -85,7 +96,8 @@ const take = async (browser, url, file, scheme, width) => {
   mkdirSync(out, { recursive: true });
   writeFileSync(`${scratch}/tree.yaml`, tree);
   const up = spawn(leaseway, ["up", "tree.yaml", "--data", "data"], { stdio: "ignore", cwd: scratch });
-  process.on("exit", () => up.kill("SIGTERM"));
+  const gateway = spawn(leaseway, ["gateway", "--http", gatewayAt, "--server", address(1)], { stdio: "ignore" });
+  process.on("exit", () => [up, gateway].forEach((program) => program.kill("SIGTERM")));
   for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
   await master();
   let second = 0;

@@ -7,11 +7,12 @@ use maud::{Markup, html};
 
 use crate::api::{pages::text, status::history::Point};
 
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 190.0;
+/// Narrow, so that a phone can show all of it.
+const WIDTH: f64 = 600.0;
+const HEIGHT: f64 = 160.0;
 const LEFT: f64 = 6.0;
 /// Room for the labels.
-const RIGHT: f64 = 74.0;
+const RIGHT: f64 = 90.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 24.0;
 /// Indices in [`Series`](crate::api::status::history::Series).
@@ -37,21 +38,19 @@ impl BurnDown<'_> {
         html! {
             h3 { "Left in this period" }
             figure.plot {
-                div.scroll tabindex="0" role="group" aria-label="What is left in this period" {
-                    svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(self.description()) {
-                        @for part in [0.0, 0.5, 1.0] {
-                            @let y = format!("{:.1}", self.y(self.amount * part));
-                            line.grid x1=(LEFT) x2=(WIDTH - RIGHT) y1=(y) y2=(y) {}
-                            text x=(WIDTH - RIGHT + 8.0) y=(format!("{:.1}", self.y(self.amount * part) + 4.0)) {
-                                (text::number(self.amount * part))
-                            }
+                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(self.description()) {
+                    @for part in [0.0, 0.5, 1.0] {
+                        @let y = format!("{:.1}", self.y(self.amount * part));
+                        line.grid x1=(LEFT) x2=(WIDTH - RIGHT) y1=(y) y2=(y) {}
+                        text x=(WIDTH - RIGHT + 8.0) y=(format!("{:.1}", self.y(self.amount * part) + 4.0)) {
+                            (text::number(self.amount * part))
                         }
-                        path.line.capacity d=(self.path(&[(start, self.amount), (end, 0.0)])) {}
-                        path.line.granted d=(self.path(&self.left())) {}
-                        path.line.held d=(self.path(&self.forecast())) {}
-                        text x=(LEFT) y=(HEIGHT - 6.0) { (day(start)) }
-                        text x=(WIDTH - RIGHT) y=(HEIGHT - 6.0) text-anchor="end" { (day(end)) }
                     }
+                    path.line.capacity d=(self.path(&[(start, self.amount), (end, 0.0)])) {}
+                    path.line.granted d=(self.path(&self.left())) {}
+                    path.line.held d=(self.path(&self.forecast())) {}
+                    text x=(LEFT) y=(HEIGHT - 6.0) { (day(start)) }
+                    text x=(WIDTH - RIGHT) y=(HEIGHT - 6.0) text-anchor="end" { (day(end)) }
                 }
                 figcaption {
                     ul.legend {
@@ -164,7 +163,7 @@ mod tests {
         let start = START as f64;
         assert_eq!(plot.left(), [(start, 100.0), (start + 250.0, 80.0), (start + 500.0, 60.0)]);
         assert_eq!(plot.forecast(), [(start + 500.0, 60.0), (start + 1000.0, 20.0)]);
-        assert_eq!(plot.path(&plot.left()), "M6 12.0L211 42.8L416 73.6");
+        assert_eq!(plot.path(&plot.left()), "M6 12.0L132 36.8L258 61.6");
         assert!(plot.draw().into_string().contains("60 of 100 are left in this period."));
     }
 
