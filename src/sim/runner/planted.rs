@@ -115,7 +115,6 @@ mod tests {
             Fault::ExpiryFrees,
             Fault::SlicesOutlastPeriods,
             Fault::BudgetBoundFollows,
-            Fault::CarriesWhatWasSpent,
             Fault::SharesIncarnations,
             Fault::CarriesWhatWasSpent,
         ] {
