@@ -186,7 +186,7 @@ fn limits_with_flags_are_documented_with_their_defaults() {
 }
 
 /// Limits without a flag: name and value of the constant, and text on the page.
-const FIXED: [(&str, &str, &str); 41] = [
+const FIXED: [(&str, &str, &str); 43] = [
     ("MAX_WEIGHT", "1_000", "100 rules for clients of a template, with a weight of 1 to 1,000;"),
     ("MAX_GROUPS", "10_000", "10,000 groups of a resource, at all levels"),
     ("MAX_GROUPS_OF_CHILD", "1_000", "1,000 groups of a resource at a child node"),
@@ -221,6 +221,8 @@ const FIXED: [(&str, &str, &str); 41] = [
     ("MAX_SECONDS", "31 * 24 * 3600", "31 days of a duration"),
     ("MAX_SHOWN", "50", "the first 50 mistakes"),
     ("MAX_POOL_ENTRIES", "200_000", "200,000 balances and costs of all pools"),
+    ("MAX_ROWS", "200_000", "200,000 rows of [usage]"),
+    ("MAX_READY", "10_000", "10,000 of a resource that wait to be stored"),
     ("MAX_ASSIGNMENTS", "100_000", "100,000 assignments of a pool"),
     ("MAX_MARKS", "10_000", "10,000 waiting marks of `pool alarm`"),
     ("MAX_SUBSCRIBERS", "256", "256 event streams of pools"),
