@@ -61,7 +61,7 @@ pub enum OpenError {
     /// Backends of [`Balanced`](crate::Balanced) need fixed wants: one without a lease gets no operations, so its wants
     /// would be estimated as 0 forever.
     #[error(
-        "`{0}` needs stated wants, because a backend gets no operations before it has a lease, so they cannot be estimated: use `.wants(…)`"
+        "the wants of `{0}` cannot be estimated, because a backend gets no operations before it has a lease: set them by `.wants(…)`"
     )]
     EstimatedWants(String),
     /// Usage of a resource with a limiter is counted by the limiter.

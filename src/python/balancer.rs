@@ -109,7 +109,7 @@ impl Leases {
         let _inside = runtime.as_ref().map(runtime::Handle::enter);
         Balanced::with_retry(opened, retry).map_err(|error| match error {
             OpenError::EstimatedWants(id) => ClientError::Open(format!(
-                "`{id}` needs stated wants, because a backend gets no operations before it has a lease, so they cannot be estimated: open it with wants=…"
+                "the wants of `{id}` cannot be estimated, because a backend gets no operations before it has a lease: open it with wants=…"
             )),
             error => error.into(),
         })

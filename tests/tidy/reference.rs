@@ -190,7 +190,7 @@ const FIXED: [(&str, &str, &str); 43] = [
     ("MAX_WEIGHT", "1_000", "100 rules for clients of a template, with a weight of 1 to 1,000;"),
     ("MAX_GROUPS", "10_000", "10,000 groups of a resource, at all levels"),
     ("MAX_GROUPS_OF_CHILD", "1_000", "1,000 groups of a resource at a child node"),
-    ("MAX_GROUP_SLICES", "4_000", "4,000 slices of similar wants in a report to a parent, each group at least one"),
+    ("MAX_GROUP_SLICES", "4_000", "4,000 slices of similar wants in a report to a parent"),
     ("MAX_GROUP_SERIES", "1000", "1,000 groups with series in `/metrics`"),
     ("MAX_REPORTED_GROUPS", "100", "100 groups in a report of a resource"),
     ("MAX_OVERRIDES", "100", "100 overrides in force"),

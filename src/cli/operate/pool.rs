@@ -160,7 +160,8 @@ impl GetAssignment {
 pub(crate) struct ReportLoad {
     /// Resource id; it need not be a pool
     resource: String,
-    /// Capacity: a number, a percentage of the template's capacity such as 80%, or `none` to withdraw the report
+    /// Current capacity: a number, a percentage of the template's capacity such as 80%, or `none` to restore the
+    /// template's capacity
     #[arg(value_name = "CAPACITY", allow_negative_numbers = true)]
     capacity: Portion,
     /// Validity of the report in seconds [default: until the next report, even after a restart]

@@ -258,7 +258,7 @@ def test_a_backend_that_loses_its_lease_is_left_by_those_who_wait_there(serve):
 
 
 def test_wants_must_be_set(client):
-    with pytest.raises(leaseway.OpenError, match="`a` needs stated wants"):
+    with pytest.raises(leaseway.OpenError, match="the wants of `a` cannot be estimated"):
         Balanced([client.rate("a")])
 
 

@@ -165,7 +165,7 @@ impl Discovery {
         self.mastership.send_if_modified(|before| {
             let unknown = matches!(before, Mastership::Unknown | Mastership::Follower { of: None });
             if unknown {
-                tracing::info!(master = master.name, "other peers name a master");
+                tracing::info!(master = master.name, "learned the master from peers");
                 *before = Mastership::Follower { of: Some(master) };
             }
             unknown
