@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leaseway_core::{
     policy::period::Span,
-    resource::budget::usage::UsageRow,
+    resource::budget::usage::{UsageRow, UsageUpdate},
     types::{Amount, HolderKind},
 };
 
@@ -25,7 +25,7 @@ fn key(resource: &Arc<str>, row: &UsageRow) -> Key {
 fn row_of(((end, start, resource, kind, record), spent): (&Key, &Spent)) -> (Arc<str>, UsageRow) {
     let Spent { group, spent, lost } = spent.clone();
     let (period, record) = (Span { start: *start, end: *end }, Arc::clone(record));
-    (Arc::clone(resource), UsageRow { period, kind: *kind, record, group, spent, lost, is_late: false })
+    (Arc::clone(resource), UsageRow { period, kind: *kind, record, group, spent, lost, update: UsageUpdate::Replace })
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -65,16 +65,15 @@ impl Usage {
     }
 
     fn put(&mut self, resource: &Arc<str>, row: &UsageRow) {
-        let UsageRow { group, spent, lost, is_late, .. } = row;
+        let UsageRow { group, spent, lost, update, .. } = row;
         let key = key(resource, row);
         let known = self.rows.get(&key);
         let mut new = Spent { group: group.clone(), spent: *spent, lost: *lost };
-        if let Some(known) = known.filter(|_| *is_late) {
+        if let Some(known) = known.filter(|_| *update != UsageUpdate::Replace) {
             new = Spent { spent: known.spent.max(*spent), lost: known.lost.saturating_sub(*spent), ..known.clone() };
         }
         let is_new = known.is_none();
-        // Anybody can report anything without a record, so that makes no row.
-        if is_new && *is_late {
+        if is_new && *update == UsageUpdate::Raise {
             return;
         }
         if is_new && self.len >= MAX_ROWS && !self.drop_oldest(&key) {
@@ -118,7 +117,7 @@ mod tests {
             group: None,
             spent: Amount::clamped(spent),
             lost: Amount::ZERO,
-            is_late: false,
+            update: UsageUpdate::Replace,
         }
     }
 
@@ -131,15 +130,18 @@ mod tests {
         let (mut usage, tokens) = (Usage::default(), "tokens".into());
         usage.apply(&tokens, &[row(200, "b", 5.0), row(100, "a", 7.0), row(200, "b", 3.0)]);
         assert_eq!(all(&usage), [("a".to_owned(), 7.0), ("b".to_owned(), 3.0)]);
-        let late = |spent| UsageRow { is_late: true, ..row(100, "a", spent) };
-        usage.apply(&tokens, &[late(9.0), late(2.0), UsageRow { is_late: true, ..row(100, "unknown", 1.0) }]);
+        let late = |record, spent, update| UsageRow { update, ..row(100, record, spent) };
+        let raise = |record, spent| late(record, spent, UsageUpdate::Raise);
+        usage.apply(&tokens, &[raise("a", 9.0), raise("a", 2.0), raise("unknown", 1.0)]);
         assert_eq!(all(&usage), [("a".to_owned(), 9.0), ("b".to_owned(), 3.0)]);
+        usage.apply(&tokens, &[late("a", 4.0, UsageUpdate::RaiseOrAdd), late("gone", 1.0, UsageUpdate::RaiseOrAdd)]);
+        assert_eq!(all(&usage), [("a".to_owned(), 9.0), ("gone".to_owned(), 1.0), ("b".to_owned(), 3.0)]);
         let last = row(100, "a", 0.0);
         let page = usage.page(Some(("tokens", &last)), 10);
-        assert_eq!(page.iter().map(|(_, row)| &*row.record).collect::<Vec<_>>(), ["b"]);
+        assert_eq!(page.iter().map(|(_, row)| &*row.record).collect::<Vec<_>>(), ["gone", "b"]);
         let mut restored = Usage::default();
         usage.record().iter().for_each(|(resource, rows)| restored.apply(resource, rows));
-        assert_eq!((all(&restored), restored.len()), (all(&usage), 2));
+        assert_eq!((all(&restored), restored.len()), (all(&usage), 3));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 use crate::{
     policy::period::Span,
     resource::{Resource, Spent, budget::spender_id},
-    types::{Amount, HolderKind, Millis},
+    types::{Amount, HolderKind, Millis, Sum},
 };
 
 /// A row is written this long after the change, so that a holder that spends all the time writes two rows a minute.
@@ -35,9 +35,19 @@ pub struct UsageRow {
     pub spent: Amount,
     /// What it had in advance, and has not reported before it was gone. It counts as spent.
     pub lost: Amount,
-    /// Whether it was reported after the period, or without a record. It may have been delayed, so it never lowers the
-    /// sum.
-    pub is_late: bool,
+    pub update: UsageUpdate,
+}
+
+/// What a row does to the stored one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum UsageUpdate {
+    Replace,
+    /// Only raises a stored sum: it was reported after the period, or without a record, and may have been delayed.
+    /// Anybody can report anything without a record, so that makes no row.
+    Raise,
+    /// As [`Raise`](Self::Raise), but makes a row if there is none: holders that are gone have spent as much.
+    RaiseOrAdd,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +60,8 @@ pub(super) struct Usage {
     ready: VecDeque<UsageRow>,
     /// Rows that may not be stored yet.
     under_way: Vec<UsageRow>,
+    /// What was reported without a record in this period, and may make rows.
+    unknown: Sum,
     /// When to write, if there is something to write.
     due: Option<Millis>,
 }
@@ -99,6 +111,7 @@ impl Resource {
     /// Adds the last rows of all holders, because their period ends.
     pub(super) fn finish_period_usage(&mut self, now: Millis) {
         let Some(budget) = &mut self.budget else { return };
+        budget.usage.unknown = Sum::ZERO;
         for slot in std::mem::take(&mut budget.usage.changed) {
             self.finish_usage(slot, None, Amount::ZERO, now);
         }
@@ -110,11 +123,12 @@ impl Resource {
         let current = self.budget.as_ref().and_then(|budget| budget.period);
         if current.is_some_and(|span| before.end == span.start) && before.start == spent.period {
             let record = spender_id(kind, id, spent.incarnation, None);
-            self.note_unknown_usage(kind, record, before, spent.amount, now);
+            self.raise_usage(kind, record, before, spent.amount, UsageUpdate::Raise, now);
         }
     }
 
-    /// Adds what a client reports without a record. It may have been delayed.
+    /// Adds what a client reports without a record, for example after a change of master. Rows that this makes have
+    /// together at most what is spent by holders that are gone.
     pub(super) fn note_unknown_usage(
         &mut self,
         kind: HolderKind,
@@ -123,10 +137,30 @@ impl Resource {
         spent: Amount,
         now: Millis,
     ) {
+        let gone = Sum::from(self.book.unclaimed());
+        let Some(budget) = &mut self.budget else { return };
+        let mut unknown = budget.usage.unknown;
+        unknown += spent;
+        let mut update = UsageUpdate::Raise;
+        if unknown <= gone {
+            (budget.usage.unknown, update) = (unknown, UsageUpdate::RaiseOrAdd);
+        }
+        self.raise_usage(kind, record, period, spent, update, now);
+    }
+
+    fn raise_usage(
+        &mut self,
+        kind: HolderKind,
+        record: Arc<str>,
+        period: Span,
+        spent: Amount,
+        update: UsageUpdate,
+        now: Millis,
+    ) {
         let Some(budget) = self.budget.as_mut().filter(|_| self.book.keeps_promises()) else { return };
         if spent > Amount::ZERO && kind == HolderKind::Client {
             let (spent, lost) = (spent.min(budget.amount), Amount::ZERO);
-            budget.usage.push(UsageRow { period, kind, record, group: None, spent, lost, is_late: true }, now);
+            budget.usage.push(UsageRow { period, kind, record, group: None, spent, lost, update }, now);
         }
     }
 
@@ -142,7 +176,7 @@ impl Resource {
             group: group.map(|levels| levels.join("/").into()),
             spent: spent.unwrap_or(holder.leases.reported()),
             lost,
-            is_late: false,
+            update: UsageUpdate::Replace,
         })
     }
 

@@ -12,7 +12,10 @@ use crate::{
     },
     resource::{
         Answer, Ask, Lease, NodeInstance, Notes, Request, Resource, ResourceOptions, RoundScratch,
-        budget::{holder_of_record, usage::UsageRow},
+        budget::{
+            holder_of_record,
+            usage::{UsageRow, UsageUpdate},
+        },
         supply::{Source, Supply},
     },
     tests::{
@@ -449,7 +452,13 @@ fn usage(desk: &mut Desk) -> Vec<(String, i64, f64, f64, bool)> {
     let Some(Notes::Usage(rows)) = notes else { panic!("no usage: {notes:?}") };
     let row = |row: UsageRow| {
         let period = (row.period.start - EPOCH) / 100;
-        (holder_of_record(&row.record).to_owned(), period, row.spent.get(), row.lost.get(), row.is_late)
+        (
+            holder_of_record(&row.record).to_owned(),
+            period,
+            row.spent.get(),
+            row.lost.get(),
+            row.update != UsageUpdate::Replace,
+        )
     };
     rows.into_iter().map(row).collect()
 }
@@ -512,6 +521,23 @@ fn claimed() -> (Desk, Spender) {
     client.period = desk.resource.budget_report(desk.now).expect("a budget").period.start;
     (client.allowance, client.spent) = (40.0, 20.0);
     (desk, client)
+}
+
+/// The last reports of clients that leave after a change of master, whose rows the master before has not written.
+#[test]
+fn reports_without_a_record_make_rows_up_to_what_is_gone() {
+    let (mut desk, first) = claimed();
+    let leaving = |id: &str, spent| Request::Release(Spender { id: id.into(), spent, ..first.clone() }.release());
+    let mut releases = vec![leaving("b", 60.0), leaving("c", 30.0), leaving("d", 20.0), leaving("e", 10.0)];
+    desk.resource.round(desk.at(), &mut releases, &mut Vec::new(), &mut RoundScratch::default());
+    desk.now = Millis(40_000);
+    let Some(Notes::Usage(rows)) = desk.resource.take_notes(desk.now, 100, 10_000, false) else { panic!("no usage") };
+    let updates = rows.iter().map(|row| (holder_of_record(&row.record), row.spent.get(), row.update));
+    let (adds, raises) = (UsageUpdate::RaiseOrAdd, UsageUpdate::Raise);
+    assert_eq!(
+        updates.collect::<Vec<_>>(),
+        [("b", 60.0, adds), ("c", 30.0, adds), ("d", 20.0, raises), ("e", 10.0, adds)]
+    );
 }
 
 /// Found by simulation: a release, and a request before it, were repeated after a change of master. The client had

@@ -15,7 +15,7 @@ use leaseway_core::{
     lease::promises::Changes,
     policy::period::Span,
     pool::Assigned,
-    resource::budget::usage::UsageRow,
+    resource::budget::usage::{UsageRow, UsageUpdate},
     types::{Amount, ClusterTime, Epoch, HolderKind, Millis},
 };
 use tempfile::TempDir;
@@ -365,7 +365,7 @@ pub(crate) fn used(resource: &str, record: &str, spent: f64) -> Command {
         group: Some("search".into()),
         spent: Amount::clamped(spent),
         lost: Amount::ZERO,
-        is_late: false,
+        update: UsageUpdate::Replace,
     };
     Command::Usage { resource: resource.into(), rows: vec![row] }
 }

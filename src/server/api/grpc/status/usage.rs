@@ -7,7 +7,10 @@ use leaseway_core::{
         access::{AccessRequest, Action},
         period::Span,
     },
-    resource::budget::{holder_of_record, incarnation_of_record, usage::UsageRow},
+    resource::budget::{
+        holder_of_record, incarnation_of_record,
+        usage::{UsageRow, UsageUpdate},
+    },
     types::{Amount, Glob, HolderKind},
 };
 use leaseway_proto::status::{ListUsageRequest, ListUsageResponse, UsageRow as WireRow};
@@ -84,6 +87,6 @@ fn from_wire(row: &WireRow) -> UsageRow {
         group: None,
         spent: Amount::ZERO,
         lost: Amount::ZERO,
-        is_late: false,
+        update: UsageUpdate::Replace,
     }
 }
