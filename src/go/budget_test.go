@@ -147,3 +147,49 @@ func TestAReservationKeepsItsBudgetOpen(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// While a close waits, here in the observer, another one must not release the lease with an earlier report.
+func TestTheLastReportOfABudgetIsTrueIfClosesRace(t *testing.T) {
+	for name, first := range map[string]func(*leaseway.Client, *leaseway.Budget){
+		"client": func(client *leaseway.Client, _ *leaseway.Budget) { _ = client.Close() },
+		"budget": func(_ *leaseway.Client, budget *leaseway.Budget) { budget.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := startFake(t, 10)
+			server.set(func() {
+				server.budget = &wire.BudgetLease{PeriodStart: proto.Int64(3600), PeriodEnd: proto.Int64(7200)}
+			})
+			closing, second := make(chan struct{}), make(chan struct{})
+			isReleased := func() (is bool) {
+				server.set(func() { is = len(server.released) > 0 })
+				return is
+			}
+			client := dial(t, server.address, leaseway.WithLeaseObserver(func(change leaseway.LeaseChange) {
+				if change.Capacity > 0 {
+					return
+				}
+				close(closing)
+				for end := time.Now().Add(300 * time.Millisecond); !isReleased() && time.Now().Before(end); {
+					time.Sleep(time.Millisecond)
+				}
+			}))
+			budget := must(client.Budget("tokens"))
+			ready(t, client)
+			go func() {
+				defer close(second)
+				<-closing
+				_ = client.Close()
+			}()
+			if !budget.TrySpend(4) {
+				t.Fatal(budget.Left())
+			}
+			first(client, budget)
+			<-second
+			server.set(func() {
+				if len(server.spent) != 1 || server.spent[0].GetAmount() != 4 {
+					t.Error(server.spent)
+				}
+			})
+		})
+	}
+}

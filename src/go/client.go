@@ -55,9 +55,8 @@ type Client struct {
 	opened  map[string]*opened
 	// budgets has the opened resources that are budgets.
 	budgets map[string]*opened
-	// closing: no resources can be opened. leaving: nothing is wanted, only releases are sent.
+	// closing: no resources can be opened, and only releases are sent.
 	closing bool
-	leaving bool
 	// estimateAt is when to estimate all demands next, and estimated when that was done last.
 	estimateAt time.Duration
 	estimated  time.Duration
@@ -294,22 +293,25 @@ func (c *Client) newOpened(name, kind string, s *resourceSettings) *opened {
 // closeResource is called when the last reference of a resource was dropped.
 func (c *Client) closeResource(o *opened) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if o.refs.Load() > 0 || c.opened[o.id] != o {
-		c.mu.Unlock()
 		return
 	}
+	c.release(o)
+	notify(c.wakeup)
+}
+
+// release closes the limiter of a resource, and then releases its lease with the last report of what was spent. The lock
+// must be held throughout, so that no other caller releases the lease with an earlier report.
+func (c *Client) release(o *opened) {
 	delete(c.opened, o.id)
 	delete(c.budgets, o.id)
-	c.mu.Unlock()
-	// Close the limiter before releasing the lease.
 	o.closeLimiter()
-	c.mu.Lock()
-	if c.opened[o.id] == nil {
-		c.reportLast(o)
-		c.session.Release(o.id)
+	if o.budget != nil {
+		now, _ := c.clock.Now()
+		c.session.Want(now, o.id, o.wants(now), session.Mode(o.mode))
 	}
-	c.mu.Unlock()
-	notify(c.wakeup)
+	c.session.Release(o.id)
 }
 
 func (c *Client) record(id string, capacity float64) {
@@ -357,20 +359,13 @@ func (c *Client) Close() error {
 
 func (c *Client) beginClosing() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.closing = true
-	all := c.opened
-	c.opened, c.budgets = map[string]*opened{}, map[string]*opened{}
-	c.mu.Unlock()
-	for _, o := range all {
-		o.closeLimiter()
+	for _, o := range c.opened {
+		c.release(o)
 	}
-	c.mu.Lock()
-	c.leaving = true
-	for _, o := range all {
-		c.reportLast(o)
-	}
+	// It also ends a back-off.
 	c.session.ReleaseAll()
-	c.mu.Unlock()
 	notify(c.wakeup)
 }
 
@@ -465,14 +460,6 @@ func (c *Client) takeAllowances(now time.Duration) {
 		if lease := c.session.Lease(now, id); lease != nil && o.budget.Take(now, lease) {
 			c.want(now, o)
 		}
-	}
-}
-
-// reportLast reports what was spent of a budget before its lease is released. The lock must be held.
-func (c *Client) reportLast(o *opened) {
-	if o.budget != nil {
-		now, _ := c.clock.Now()
-		c.session.Want(now, o.id, o.wants(now), session.Mode(o.mode))
 	}
 }
 

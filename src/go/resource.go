@@ -247,7 +247,7 @@ func (o *opened) isUnderPressure() bool {
 	return waiting > 0 && o.estimatesWants()
 }
 
-// closeLimiter closes the limiter.
+// closeLimiter closes the limiter. The lock of the client must be held.
 func (o *opened) closeLimiter() {
 	switch {
 	case o.rate != nil:
