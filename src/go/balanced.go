@@ -42,7 +42,7 @@ func NewBalanced(backends []*Rate, options ...BalancerOption) (*Balanced, error)
 		gone:     make([]chan struct{}, len(backends)),
 	}
 	for index, rate := range backends {
-		usable, changed := rate.opened.current()
+		usable, changed, _ := rate.opened.current()
 		b.setCapacity(index, usable.Capacity)
 		go b.follow(index, rate, changed)
 	}
@@ -57,8 +57,7 @@ func (b *Balanced) follow(index int, rate *Rate, changed <-chan struct{}) {
 		case <-b.done:
 			return
 		}
-		isClosed := rate.opened.closed()
-		usable, next := rate.opened.current()
+		usable, next, isClosed := rate.opened.current()
 		b.setCapacity(index, usable.Capacity)
 		if isClosed {
 			return

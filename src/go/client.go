@@ -369,8 +369,9 @@ func (c *Client) beginClosing() {
 	notify(c.wakeup)
 }
 
-// Ready waits until every open resource has a lease. A fallback capacity does not count. If the context ends first, the
-// error is a [NotReadyError], which says which resources have no lease, and why.
+// Ready waits until every open resource has a lease. A fallback capacity does not count, and neither does a resource that
+// is closed meanwhile. If the context ends first, the error is a [NotReadyError], which says which resources have no lease,
+// and why. If the client is closed, the error is [ErrClosed].
 func (c *Client) Ready(ctx context.Context) error { return c.ready(ctx, nil) }
 
 func (c *Client) ready(ctx context.Context, only *opened) error {
@@ -386,45 +387,41 @@ func (c *Client) ready(ctx context.Context, only *opened) error {
 	if !isOpen {
 		return ErrClosed
 	}
-	var cause error
-	for i := 0; i < len(awaited) && cause == nil; {
-		usable, changed := awaited[i].current()
-		if usable.Basis == session.Leased {
+	for i := 0; i < len(awaited); {
+		usable, changed, isClosed := awaited[i].current()
+		switch {
+		case isClosed && (only != nil || c.isClosing()):
+			return ErrClosed
+		case isClosed || usable.Basis == session.Leased:
 			i++
 			continue
 		}
 		select {
 		case <-changed:
-			if awaited[i].refs.Load() <= 0 {
-				// A resource that was closed meanwhile does not count.
-				i++
-			}
-		case <-c.done:
-			cause = ErrClosed
 		case <-ctx.Done():
-			cause = ctx.Err()
+			return c.notReady(awaited, ctx.Err())
 		}
 	}
-	if cause == nil {
-		return nil
-	}
-	return c.notReady(awaited, cause)
+	return nil
+}
+
+func (c *Client) isClosing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closing
 }
 
 func (c *Client) notReady(awaited []*opened, cause error) error {
 	e := &NotReadyError{cause: cause}
 	c.mu.Lock()
-	switch {
-	case cause == ErrClosed:
-		e.Why = "the client was closed"
-	case c.session.Failures() > 0:
+	if c.session.Failures() > 0 {
 		e.Why = c.lastError
-	default:
+	} else {
 		e.Why = fmt.Sprintf("no request has failed, and %s has not answered yet", c.session.Target())
 	}
 	c.mu.Unlock()
 	for _, o := range awaited {
-		if usable, _ := o.current(); usable.Basis != session.Leased {
+		if usable, _, isClosed := o.current(); usable.Basis != session.Leased && !isClosed {
 			e.Resources = append(e.Resources, o.id)
 		}
 	}

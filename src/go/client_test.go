@@ -63,6 +63,44 @@ func TestInvalidSettingsAreNamed(t *testing.T) {
 	}
 }
 
+func TestReadyEndsWhenAResourceIsClosed(t *testing.T) {
+	server := startFake(t, 1)
+	server.set(func() { server.silent = true })
+	client := dial(t, server.address, leaseway.WithDeadline(300*time.Millisecond))
+	first, second := must(client.Rate("first")), must(client.Rate("second"))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	wait := func(ready func(context.Context) error) <-chan error {
+		ended := make(chan error, 1)
+		go func() { ended <- ready(ctx) }()
+		// The wait has begun.
+		time.Sleep(50 * time.Millisecond)
+		return ended
+	}
+	ofFirst, ofAll := wait(first.Ready), wait(client.Ready)
+	first.Close()
+	if err := <-ofFirst; err != leaseway.ErrClosed {
+		t.Error(err)
+	}
+	if err := first.Ready(ctx); err != leaseway.ErrClosed {
+		t.Error(err)
+	}
+	server.set(func() { server.silent = false })
+	if err := <-ofAll; err != nil {
+		t.Error("a closed resource does not count", err)
+	}
+	if _, basis := second.Capacity(); basis != leaseway.Leased {
+		t.Error(basis)
+	}
+	server.set(func() { server.silent = true })
+	must(client.Rate("third"))
+	ofAll = wait(client.Ready)
+	_ = client.Close()
+	if err := <-ofAll; err != leaseway.ErrClosed {
+		t.Error(err)
+	}
+}
+
 func TestAServerThatHangsIsNoReasonToUseALeaseAfterItsExpiry(t *testing.T) {
 	fake := startFake(t, 1000)
 	fake.set(func() { fake.lengthMs = 1500 })

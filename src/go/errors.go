@@ -40,7 +40,7 @@ type NotReadyError struct {
 	Resources []string
 	// Why is the error of the last failed request, or says that no request has failed.
 	Why string
-	// cause is the error of the context.
+	// cause is the error of the context that ended first.
 	cause error
 }
 
@@ -57,7 +57,7 @@ func (e *NotReadyError) Error() string {
 	return fmt.Sprintf("leaseway: no lease yet for %s%s: %s", strings.Join(named, ", "), more, e.Why)
 }
 
-// Unwrap returns the error of the context that ended first, or ErrClosed.
+// Unwrap returns the error of the context that ended first.
 func (e *NotReadyError) Unwrap() error { return e.cause }
 
 // DebtExceededError says that a charge exceeded the maximum debt. The part up to the maximum was charged.

@@ -210,9 +210,9 @@ func (o *opened) setLimiter(suspended time.Duration) {
 	}
 }
 
-// current returns what may be used now. A lease that has expired counts as such even if the client's goroutine has not
-// run since.
-func (o *opened) current() (usable session.Usable, changed <-chan struct{}) {
+// current returns what may be used now, and whether the resource is closed. A lease that has expired counts as such even
+// if the client's goroutine has not run since.
+func (o *opened) current() (usable session.Usable, changed <-chan struct{}, isClosed bool) {
 	now := o.client.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -220,7 +220,7 @@ func (o *opened) current() (usable session.Usable, changed <-chan struct{}) {
 	if now >= usable.Until {
 		usable = session.Usable{Capacity: usable.Then, Basis: session.Fallback, Until: session.Never}
 	}
-	return usable, o.changed
+	return usable, o.changed, o.isClosed
 }
 
 // nextSampleAt returns when to estimate wants again, if that should not wait for the next refresh.
@@ -319,13 +319,13 @@ func (r *Resource) Name() string { return r.opened.id }
 
 // Capacity returns the capacity that may be used now, and where it comes from. It is infinite if there is no limit.
 func (r *Resource) Capacity() (float64, Basis) {
-	usable, _ := r.opened.current()
+	usable, _, _ := r.opened.current()
 	return usable.Capacity, Basis(usable.Basis)
 }
 
 // Changed returns a channel that is closed when the capacity or its basis changes next.
 func (r *Resource) Changed() <-chan struct{} {
-	_, changed := r.opened.current()
+	_, changed, _ := r.opened.current()
 	return changed
 }
 
@@ -335,7 +335,7 @@ func (r *Resource) Lease() (capacity float64, left time.Duration) {
 }
 
 // Ready waits for a lease. A fallback capacity does not count. If the context ends first, the error is a
-// [NotReadyError], which says why there is no lease.
+// [NotReadyError], which says why there is no lease. If the resource is closed, the error is [ErrClosed].
 func (r *Resource) Ready(ctx context.Context) error { return r.opened.client.ready(ctx, r.opened) }
 
 // SetWants sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh.

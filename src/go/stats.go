@@ -81,7 +81,7 @@ func (c *Client) Stats() Stats {
 }
 
 func (o *opened) stats(now time.Duration) ResourceStats {
-	usable, _ := o.current()
+	usable, _, _ := o.current()
 	stats := ResourceStats{Name: o.id, Capacity: usable.Capacity, Basis: Basis(usable.Basis)}
 	if usable.Basis == session.Leased {
 		stats.LeaseLeft = max(usable.Until-now, 0)
