@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +99,26 @@ func TestReadyEndsWhenAResourceIsClosed(t *testing.T) {
 	_ = client.Close()
 	if err := <-ofAll; err != leaseway.ErrClosed {
 		t.Error(err)
+	}
+}
+
+func TestADeadServerIsDialledNoMoreOftenThanRequestsAreRetried(t *testing.T) {
+	server := startFake(t, 1)
+	var dialled atomic.Int64
+	client := dial(t, server.address, leaseway.WithDialContext(func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialled.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}))
+	must(client.Rate("r", leaseway.WithWants(1)))
+	ready(t, client)
+	server.stop()
+	eventually(t, "a request fails", func() bool { return client.Health().Failures > 0 })
+	before, failed := dialled.Load(), client.Stats().RequestErrors
+	time.Sleep(4 * time.Second)
+	// A connection of its own for each request, and those of the connection for hints, after 1, 1.6 and 2.56 s.
+	most := int64(client.Stats().RequestErrors-failed) + 5
+	if attempts := dialled.Load() - before; attempts > most {
+		t.Errorf("%d connections were dialled, not at most %d", attempts, most)
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 // fake is a server that grants a capacity to everybody, and answers as it is told.
 type fake struct {
 	address string
+	// stop ends the server.
+	stop func()
 
 	mu       sync.Mutex
 	capacity float64
@@ -41,6 +43,7 @@ func startFake(t testing.TB, capacity float64) *fake {
 	}
 	f := &fake{address: listener.Addr().String(), capacity: capacity, lengthMs: 60_000}
 	server := grpc.NewServer()
+	f.stop = server.Stop
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "doorman.Capacity",
 		Methods: []grpc.MethodDesc{
