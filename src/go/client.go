@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -145,7 +144,7 @@ func newDialer(s *settings) (*transport.Dialer, []string, error) {
 	if secured {
 		dialer.TLS = s.tls
 		if dialer.TLS == nil {
-			dialer.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+			dialer.TLS = defaultTLS()
 		}
 	}
 	switch {

@@ -40,6 +40,7 @@ func TestInvalidSettingsAreNamed(t *testing.T) {
 		"does not use TLS": func() (*leaseway.Client, error) {
 			return leaseway.Dial("http://a", leaseway.WithEndpoints("https://b"))
 		},
+		"conflicts with TLS": func() (*leaseway.Client, error) { return leaseway.Dial("http://a", leaseway.WithTLS(nil)) },
 	} {
 		if _, err := dial(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say %q", err, says)

@@ -91,11 +91,17 @@ func WithID(id string) Option {
 	return clientOption(func(s *settings) { s.id = id })
 }
 
-// WithTLS connects over TLS. An endpoint https://HOST:PORT does so as well; without this option it trusts the CAs of the
-// system. To use renewed certificates without a restart, set GetClientCertificate.
+// WithTLS connects over TLS. nil stands for the default configuration, which trusts the CAs of the system; an endpoint
+// https://HOST:PORT without this option uses that, too. To use renewed certificates without a restart, set
+// GetClientCertificate.
 func WithTLS(config *tls.Config) Option {
+	if config == nil {
+		config = defaultTLS()
+	}
 	return clientOption(func(s *settings) { s.tls = config.Clone() })
 }
+
+func defaultTLS() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
 
 // WithToken sends a bearer token with every request. It is only sent over TLS, or to this machine.
 func WithToken(token string) Option {
