@@ -14,6 +14,16 @@ import (
 
 const ms = time.Millisecond
 
+// eventually waits until a condition is true.
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !condition(); time.Sleep(ms) {
+		if time.Now().After(end) {
+			t.Fatal("not within ten seconds")
+		}
+	}
+}
+
 func TestUint128AgreesWithBigIntegers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	number := func() uint128 {
@@ -84,6 +94,35 @@ func TestABucketStartsEmptyAndFillsUpToItsBurst(t *testing.T) {
 	}
 	if !b.take(time.Hour, 3) || b.take(time.Hour, 1) {
 		t.Fatal("the burst is three")
+	}
+}
+
+// The goroutine that applies a lease may be late.
+func TestALeaseThatHasExpiredAdmitsNobody(t *testing.T) {
+	const expired = time.Nanosecond
+	rate, gauge := NewRate(time.Now(), Burst{}, 0, nil), NewGauge(time.Now(), nil)
+	for name, c := range map[string]struct {
+		queue    *queue
+		wait     func(context.Context) error
+		setLease func()
+	}{
+		"rate": {&rate.queue, func(ctx context.Context) error { return rate.Wait(ctx, 1) },
+			func() { rate.SetUsable(math.Inf(1), expired, 0, -1) }},
+		"gauge": {&gauge.queue, func(ctx context.Context) error { return gauge.Acquire(ctx, 1) },
+			func() { gauge.SetUsable(5, expired, 0) }},
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- c.wait(ctx) }()
+		eventually(t, func() bool { return c.queue.Waiting() > 0 })
+		c.setLease()
+		if c.queue.Taken() != 0 || c.queue.Capacity() != 0 {
+			t.Errorf("%s: %d taken, capacity %g", name, c.queue.Taken(), c.queue.Capacity())
+		}
+		cancel()
+		if err := <-ended; err != context.Canceled {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -98,8 +98,12 @@ func (s *semaphore) wake() time.Duration {
 	return s.due
 }
 
-// setCapacity sets the capacity, which holds until the lease expires, and the capacity that follows.
+// setCapacity sets the capacity, which holds until the lease expires, and the capacity that follows. If the lease has
+// expired already, only the latter counts.
 func (s *semaphore) setCapacity(now time.Duration, capacity float64, until time.Duration, then float64) {
+	if now >= until {
+		capacity, until, then = then, never, 0
+	}
 	s.until, s.then = until, then
 	if bucket, isBucket := s.meter.(*bucket); isBucket && until == never {
 		// The burst of a pool counts while its lease is in force.
