@@ -46,10 +46,10 @@ type Client struct {
 	wakeup   chan struct{}
 	pressure chan struct{}
 	// done is closed when the driver has ended.
-	done chan struct{}
+	done  chan struct{}
+	clock *transport.Clock
 
 	mu      sync.Mutex
-	clock   *transport.Clock
 	session *session.Session
 	opened  map[string]*opened
 	// budgets has the opened resources that are budgets.
@@ -331,8 +331,6 @@ func (c *Client) demandChanged(o *opened) {
 }
 
 func (c *Client) now() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	now, _ := c.clock.Now()
 	return now
 }

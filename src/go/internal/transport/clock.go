@@ -1,9 +1,12 @@
 package transport
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Clock is the time since the client started, including the time during which the machine was suspended. The monotonic
-// clock stops during a suspend, but leases do not. Its methods are for one goroutine at a time.
+// clock stops during a suspend, but leases do not.
 type Clock struct {
 	// Start is when the client started.
 	Start time.Time
@@ -11,7 +14,7 @@ type Clock struct {
 	boot time.Duration
 	// suspended is the largest difference between the clocks so far. The measured difference varies a little, and time
 	// must not run backwards.
-	suspended time.Duration
+	suspended atomic.Int64
 }
 
 var processStart = time.Now()
@@ -28,6 +31,12 @@ func StartClock() *Clock {
 func (c *Clock) Now() (now, suspended time.Duration) {
 	awake := time.Since(c.Start)
 	// Delays between the two readings make time advance, never stop.
-	c.suspended = max(c.suspended, bootTime()-c.boot-awake)
-	return awake + c.suspended, c.suspended
+	measured := int64(bootTime() - c.boot - awake)
+	for {
+		known := c.suspended.Load()
+		if measured <= known || c.suspended.CompareAndSwap(known, measured) {
+			suspended = time.Duration(max(measured, known))
+			return awake + suspended, suspended
+		}
+	}
 }
