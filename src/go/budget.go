@@ -67,6 +67,7 @@ func (b *Budget) TryReserve(amount float64) (*BudgetReservation, bool) {
 
 func (b *Budget) keep(amount float64, spentIn limiter.SpentIn) (*BudgetReservation, error) {
 	if !b.opened.retain() {
+		b.limiter.Settle(amount, 0, spentIn)
 		return nil, ErrClosed
 	}
 	return &BudgetReservation{budget: b, amount: amount, spentIn: spentIn}, nil

@@ -556,3 +556,65 @@ func TestLimitsTakeAmountsOfBudgets(t *testing.T) {
 	}
 	expect("closed", 13, 0, 0)
 }
+
+// Callers get their permits before they notice that a resource is being closed.
+func TestNothingIsTakenWhenAResourceIsClosedMeanwhile(t *testing.T) {
+	budgets, others := startFake(t, 10), startFake(t, 5)
+	budgets.set(func() {
+		budgets.budget = &wire.BudgetLease{PeriodStart: proto.Int64(3600), PeriodEnd: proto.Int64(7200)}
+	})
+	client, other := dial(t, budgets.address), dial(t, others.address)
+	dollars := must(client.Budget("dollars"))
+	tokens := must(other.Rate("tokens", leaseway.WithWants(5), leaseway.WithBurst(10)))
+	slots := must(other.Gauge("slots", leaseway.WithWants(5)))
+	ready(t, client)
+	ready(t, other)
+	eventually(t, "the burst is saved up", func() bool { return tokens.Tokens() == 10 })
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	expect := func(what string, err error) {
+		t.Helper()
+		if err != leaseway.ErrClosed || tokens.Taken() != 0 || dollars.Spent() != 0 || slots.InUse() != 0 {
+			t.Errorf("%s: %v; %d taken, %g spent, %d in use", what, err, tokens.Taken(), dollars.Spent(), slots.InUse())
+		}
+	}
+	// closing begins to close a resource, and ends that after the check.
+	closing := func(client *leaseway.Client, resource *leaseway.Resource, check func()) {
+		t.Helper()
+		release, closed := sync.OnceFunc(client.Hold()), make(chan struct{})
+		defer release()
+		go func() {
+			defer close(closed)
+			resource.Close()
+		}()
+		eventually(t, "the close has begun", resource.IsUnreferenced)
+		check()
+		release()
+		<-closed
+	}
+	all := must(client.Limits(tokens.Of(5), dollars.Of(2), slots.Of(1)))
+	closing(other, &slots.Resource, func() {
+		_, err := all.TryAcquire()
+		expect("TryAcquire of limits", err)
+		_, err = all.Acquire(ctx)
+		expect("Acquire of limits", err)
+		_, err = all.TryReserve()
+		expect("TryReserve of limits", err)
+		_, err = all.Reserve(ctx)
+		expect("Reserve of limits", err)
+	})
+	closing(other, &tokens.Resource, func() {
+		if _, ok := tokens.TryReserveN(5); ok {
+			t.Error("a reservation of a closed rate")
+		}
+		_, err := tokens.ReserveN(ctx, 5)
+		expect("ReserveN of a rate", err)
+	})
+	closing(client, &dollars.Resource, func() {
+		if _, ok := dollars.TryReserve(5); ok {
+			t.Error("a reservation of a closed budget")
+		}
+		_, err := dollars.Reserve(ctx, 5)
+		expect("Reserve of a budget", err)
+	})
+}

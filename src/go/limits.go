@@ -152,8 +152,8 @@ func (l *Limits) refusal(refusal *limiter.Refusal) error {
 
 // keep keeps the resources open until the permits are released.
 func (l *Limits) keep(spends limiter.Spends) (release func(), err error) {
-	if !l.retain(spends) {
-		return nil, ErrClosed
+	if !l.retain() {
+		return nil, l.giveBack(spends)
 	}
 	end := l.refundable.Add(l.joint.Parts(), spends)
 	return sync.OnceFunc(func() {
@@ -164,18 +164,28 @@ func (l *Limits) keep(spends limiter.Spends) (release func(), err error) {
 }
 
 func (l *Limits) keepReserved(spends limiter.Spends) (*Reservations, error) {
-	if !l.retain(spends) {
-		return nil, ErrClosed
+	if !l.retain() {
+		return nil, l.giveBack(spends)
 	}
 	return &Reservations{limits: l, promises: l.joint.Reserve(), spends: spends}, nil
 }
 
-// retain keeps the resources open. If one is closed, it releases the permits and gives the amounts back.
-func (l *Limits) retain(spends limiter.Spends) bool {
+// giveBack gives everything back that was just taken, because a resource was closed meanwhile.
+func (l *Limits) giveBack(spends limiter.Spends) error {
+	l.joint.Release()
+	for i, promise := range l.joint.Reserve() {
+		if rate := l.resources[i].rate; rate != nil {
+			_ = rate.Settle(promise, 0)
+		}
+	}
+	l.joint.GiveBack(spends)
+	return ErrClosed
+}
+
+// retain keeps the resources open. It returns false if one is closed.
+func (l *Limits) retain() bool {
 	for i, o := range l.resources {
 		if !o.retain() {
-			l.joint.Release()
-			l.joint.GiveBack(spends)
 			for _, kept := range l.resources[:i] {
 				kept.drop()
 			}

@@ -74,6 +74,7 @@ func (r *Rate) TryReserveN(n int) (*Reservation, bool) {
 
 func (r *Rate) keep(promise limiter.Promise) (*Reservation, error) {
 	if !r.opened.retain() {
+		_ = r.limiter.Settle(promise, 0)
 		return nil, ErrClosed
 	}
 	return &Reservation{rate: r, promise: promise}, nil
