@@ -557,6 +557,21 @@ func TestLimitsTakeAmountsOfBudgets(t *testing.T) {
 	expect("closed", 13, 0, 0)
 }
 
+// Like Wait, Acquire of rates needs no release.
+func TestAcquiringRatesDoesNotKeepThemOpen(t *testing.T) {
+	server := startFake(t, 10)
+	client := dial(t, server.address)
+	rate := must(client.Rate("r", leaseway.WithWants(10), leaseway.WithBurst(10)))
+	if _, err := must(client.Limits(rate.Of(1))).Acquire(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	rate.Close()
+	eventually(t, "the lease is released", func() (is bool) {
+		server.set(func() { is = len(server.released) > 0 })
+		return is
+	})
+}
+
 // Callers get their permits before they notice that a resource is being closed.
 func TestNothingIsTakenWhenAResourceIsClosedMeanwhile(t *testing.T) {
 	budgets, others := startFake(t, 10), startFake(t, 5)

@@ -48,7 +48,9 @@ func (b *Budget) Of(amount float64) Cost { return Cost{b.opened, amount} }
 // Limits are cheap, and need not be closed. They do not keep their resources open: the handles do.
 type Limits struct {
 	resources []*opened
-	joint     *limiter.JointBudgets
+	// released has those of which an operation returns something at its end: gauges and budgets.
+	released []*opened
+	joint    *limiter.JointBudgets
 	// refundable is shared with the same limits with other numbers.
 	refundable *limiter.Refundable
 }
@@ -65,14 +67,18 @@ func (c *Client) Limits(costs ...Cost) (*Limits, error) {
 
 func newLimits(resources []*opened, numbers []float64, refundable *limiter.Refundable) (*Limits, error) {
 	parts := make([]limiter.Part, len(resources))
+	var released []*opened
 	for i, o := range resources {
 		part, err := o.part(numbers[i])
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", o.id, err)
 		}
 		parts[i] = part
+		if o.rate == nil {
+			released = append(released, o)
+		}
 	}
-	return &Limits{resources, limiter.NewJointBudgets(parts), refundable}, nil
+	return &Limits{resources, released, limiter.NewJointBudgets(parts), refundable}, nil
 }
 
 func (o *opened) part(number float64) (limiter.Part, error) {
@@ -101,8 +107,8 @@ func (l *Limits) Resources() []string {
 }
 
 // Acquire waits for the permits of all limits, and takes them together. The permits of gauges are in use until release is
-// called, which is idempotent; those of rates are used up, and amounts of budgets are spent. If the context ends first,
-// nothing is taken.
+// called, which is idempotent; those of rates are used up, and amounts of budgets are spent. Gauges and budgets stay open
+// until release is called; with rates alone it may be ignored. If the context ends first, nothing is taken.
 func (l *Limits) Acquire(ctx context.Context) (release func(), err error) {
 	spends, err := l.joint.Acquire(ctx)
 	if err != nil {
@@ -150,21 +156,21 @@ func (l *Limits) refusal(refusal *limiter.Refusal) error {
 	return &RefusalError{refusal.Index, o.id, refusal.Burst, refusal.RetryAfter, o.budget != nil}
 }
 
-// keep keeps the resources open until the permits are released.
+// keep keeps gauges and budgets open until the permits are released. Permits of rates are used up already.
 func (l *Limits) keep(spends limiter.Spends) (release func(), err error) {
-	if !l.retain() {
+	if !retain(l.released) {
 		return nil, l.giveBack(spends)
 	}
 	end := l.refundable.Add(l.joint.Parts(), spends)
 	return sync.OnceFunc(func() {
 		end()
 		l.joint.Release()
-		l.drop()
+		drop(l.released)
 	}), nil
 }
 
 func (l *Limits) keepReserved(spends limiter.Spends) (*Reservations, error) {
-	if !l.retain() {
+	if !retain(l.resources) {
 		return nil, l.giveBack(spends)
 	}
 	return &Reservations{limits: l, promises: l.joint.Reserve(), spends: spends}, nil
@@ -183,20 +189,18 @@ func (l *Limits) giveBack(spends limiter.Spends) error {
 }
 
 // retain keeps the resources open. It returns false if one is closed.
-func (l *Limits) retain() bool {
-	for i, o := range l.resources {
+func retain(resources []*opened) bool {
+	for i, o := range resources {
 		if !o.retain() {
-			for _, kept := range l.resources[:i] {
-				kept.drop()
-			}
+			drop(resources[:i])
 			return false
 		}
 	}
 	return true
 }
 
-func (l *Limits) drop() {
-	for _, o := range l.resources {
+func drop(resources []*opened) {
+	for _, o := range resources {
 		o.drop()
 	}
 }
@@ -323,7 +327,7 @@ func (r *Reservations) Settle(used ...float64) error {
 	if !r.settled.CompareAndSwap(false, true) {
 		return nil
 	}
-	defer l.drop()
+	defer drop(l.resources)
 	l.joint.Release()
 	return l.each(used, func(i int, o *opened, part limiter.Part) error {
 		if o.rate != nil {
