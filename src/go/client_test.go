@@ -123,6 +123,14 @@ func TestADeadServerIsDialledNoMoreOftenThanRequestsAreRetried(t *testing.T) {
 	}
 }
 
+func TestAFailedDiscoveryIsTriedAgainSoon(t *testing.T) {
+	server := startFake(t, 1)
+	server.set(func() { server.peers, server.discoveryFailures = []string{"192.0.2.1:5100"}, 1 })
+	client := dial(t, server.address)
+	must(client.Rate("r", leaseway.WithWants(1)))
+	eventually(t, "it learns the peers", func() bool { return len(client.Health().Endpoints) == 2 })
+}
+
 func TestAServerThatHangsIsNoReasonToUseALeaseAfterItsExpiry(t *testing.T) {
 	fake := startFake(t, 1000)
 	fake.set(func() { fake.lengthMs = 1500 })

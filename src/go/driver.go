@@ -4,7 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/leaseway/leaseway/src/go/internal/session"
 	"github.com/leaseway/leaseway/src/go/internal/transport"
@@ -17,6 +21,8 @@ const (
 	// rediscoveryInterval is how often a master is asked for its peers. They change rarely, and a late update does no
 	// harm.
 	rediscoveryInterval = 5 * time.Minute
+	// discoveryRetryDelay is how long after a failure it is asked again.
+	discoveryRetryDelay = 2 * time.Second
 
 	// leftOutLogInterval is the minimum time between log lines about left-out resources, because the server names them
 	// with every answer.
@@ -39,9 +45,10 @@ type driver struct {
 	sent *sentRequest
 	// renewals is the stream of renewals between two messages, or nil.
 	renewals *transport.Renewals
-	// discovered is the connection whose server was asked for its peers last, and discoveredAt when.
-	discovered   *transport.Conn
-	discoveredAt time.Time
+	// discovered is the connection whose server was asked for its peers last, and discoverAt is when to ask it again, on the
+	// clock of the client.
+	discovered *transport.Conn
+	discoverAt atomic.Int64
 	// leftOutLogged is when it was last logged that the server left resources out.
 	leftOutLogged time.Time
 }
@@ -359,15 +366,21 @@ func (d *driver) answered(sent *sentRequest, answer *transport.Answer) {
 // discover asks every new master for the peers of its node and whether it accepts streams of renewals, and again now and
 // then.
 func (d *driver) discover() {
-	if d.discovered == d.conn && time.Since(d.discoveredAt) < rediscoveryInterval {
+	now := d.client.now()
+	if d.discovered == d.conn && now < time.Duration(d.discoverAt.Load()) {
 		return
 	}
-	d.discovered, d.discoveredAt = d.conn, time.Now()
+	d.discovered = d.conn
+	d.discoverAt.Store(int64(now + rediscoveryInterval))
 	go func(conn *transport.Conn) {
 		ctx, cancel := context.WithTimeout(context.Background(), d.deadline)
 		defer cancel()
-		if peers, renewsByStream, err := conn.Discover(ctx); err == nil {
+		peers, renewsByStream, err := conn.Discover(ctx)
+		switch {
+		case err == nil:
 			d.client.discovered(conn.Address, peers, renewsByStream)
+		case status.Code(err) != codes.Unimplemented:
+			d.discoverAt.Store(int64(d.client.now() + discoveryRetryDelay))
 		}
 	}(d.conn)
 }

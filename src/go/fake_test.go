@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leaseway/leaseway/src/go/internal/wire"
@@ -33,6 +35,9 @@ type fake struct {
 	silent bool
 	// offersStreams: it says that it accepts streams of renewals, as behind a proxy that does not pass them.
 	offersStreams bool
+	// peers are those that it names, and discoveryFailures is how often that fails before.
+	peers             []string
+	discoveryFailures int
 }
 
 func startFake(t testing.TB, capacity float64) *fake {
@@ -103,7 +108,13 @@ func (f *fake) releaseCapacity(_ context.Context, request *wire.ReleaseCapacityR
 func (f *fake) discovery(context.Context, *wire.DiscoveryRequest) (*wire.DiscoveryResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return &wire.DiscoveryResponse{IsMaster: proto.Bool(true), RenewsByStream: proto.Bool(f.offersStreams)}, nil
+	if f.discoveryFailures > 0 {
+		f.discoveryFailures--
+		return nil, status.Error(codes.Internal, "not now")
+	}
+	return &wire.DiscoveryResponse{
+		IsMaster: proto.Bool(true), Endpoint: f.peers, RenewsByStream: proto.Bool(f.offersStreams),
+	}, nil
 }
 
 // set changes the fake.
