@@ -101,6 +101,15 @@ type openStream struct {
 	ids []string
 }
 
+// id returns the resource with an index of an answer. It returns false if none was stated with that index.
+func (o *openStream) id(index uint32) (string, bool) {
+	// An int may have 32 bits.
+	if uint64(index) >= uint64(len(o.ids)) {
+		return "", false
+	}
+	return o.ids[index], true
+}
+
 // OfferStream reports whether a server accepts streams of renewals. One is used from a number of resources on; 0 means
 // that it does not.
 func (s *Session) OfferStream(server string, resources int) {
@@ -221,10 +230,11 @@ func (s *Session) StreamAnswered(now time.Duration, number uint64, reply *Stream
 	open.next++
 	for i := range reply.Granted {
 		grant := &reply.Granted[i]
-		if int(grant.Index) >= len(open.ids) {
+		id, isStated := open.id(grant.Index)
+		if !isStated {
 			continue
 		}
-		grant.Given.ID = open.ids[grant.Index]
+		grant.Given.ID = id
 		before := s.Lease(now, grant.Given.ID)
 		// After a cut, more may be in use than the lease allows. A renewal cannot say so.
 		isCut := before != nil && granted(grant.Given.Wire.Capacity) < before.Capacity
@@ -232,9 +242,9 @@ func (s *Session) StreamAnswered(now time.Duration, number uint64, reply *Stream
 		s.noteAnswer(grant.Given.ID, isTaken && !isCut)
 	}
 	for _, index := range reply.LeftOut {
-		if int(index) < len(open.ids) {
-			s.noteAnswer(open.ids[index], false)
-			s.keepLease(now, open.ids[index])
+		if id, isStated := open.id(index); isStated {
+			s.noteAnswer(id, false)
+			s.keepLease(now, id)
 		}
 	}
 	for _, id := range flight.ids {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -241,4 +242,15 @@ func TestARedirectEndsTheStream(t *testing.T) {
 		t.Fatal(outgoing)
 	}
 	s.names(outgoing, 1, 0)
+}
+
+// Where an int has 32 bits, these indexes are negative.
+func TestIndexesThatWereNotStatedAreIgnored(t *testing.T) {
+	s := streaming(t, "r")
+	s.streamAnswer(5_040*ms, s.message(5_000*ms), &StreamReply{
+		Granted: []StreamGrant{{1, given("", 5, 9)}, {1 << 31, given("", 5, 9)}, {math.MaxUint32, given("", 5, 9)}},
+		LeftOut: []uint32{1, 1 << 31, math.MaxUint32},
+	})
+	s.hasCapacity(5_040*ms, "r", 10)
+	s.endsAt(5_040*ms, "r", 65_000*ms)
 }
