@@ -231,7 +231,7 @@ func (s *Session) StreamAnswered(now time.Duration, number uint64, reply *Stream
 	for i := range reply.Granted {
 		grant := &reply.Granted[i]
 		id, isStated := open.id(grant.Index)
-		if !isStated {
+		if !isStated || !s.isAsked(flight, id) {
 			continue
 		}
 		grant.Given.ID = id
@@ -252,6 +252,15 @@ func (s *Session) StreamAnswered(now time.Duration, number uint64, reply *Stream
 	}
 	s.extendLeases(now, flight, reply.Unix)
 	return true
+}
+
+// isAsked returns whether a message states or renews a resource. Other leases in its answer are ignored.
+func (s *Session) isAsked(flight *inFlight, id string) bool {
+	entry := s.entries[id]
+	if entry == nil {
+		entry = s.leaving[id]
+	}
+	return flight.concerns(id) || entry != nil && entry.renewedBy == flight.number
 }
 
 func (s *Session) noteAnswer(id string, isKnown bool) {

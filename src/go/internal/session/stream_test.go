@@ -254,3 +254,14 @@ func TestIndexesThatWereNotStatedAreIgnored(t *testing.T) {
 	s.hasCapacity(5_040*ms, "r", 10)
 	s.endsAt(5_040*ms, "r", 65_000*ms)
 }
+
+func TestALeaseThatAMessageDidNotAskForIsIgnored(t *testing.T) {
+	s := streaming(t, "r", "s")
+	s.Want(1_000*ms, "s", wants(100), Safe)
+	outgoing := s.message(1_000 * ms)
+	s.sends(outgoing, []string{"1:s:2"})
+	s.streamAnswer(1_040*ms, outgoing, &StreamReply{Granted: []StreamGrant{{0, given("", 99, 8)}, {1, given("", 100, 9)}}})
+	s.hasCapacity(1_040*ms, "s", 100)
+	s.hasCapacity(1_040*ms, "r", 10)
+	s.endsAt(1_040*ms, "r", 60_000*ms)
+}
