@@ -345,9 +345,9 @@ func (c *Client) lease(id string) (capacity float64, left time.Duration) {
 	return 0, 0
 }
 
-// Close releases all leases, and waits until that is done or has failed once; then they expire. That takes at most the
-// deadline of a request, or twice that if a request is in flight. Callers that wait at a limiter get [ErrClosed]. Close is
-// idempotent.
+// Close releases all leases, and waits until that is done or a release has failed; then they expire. It waits for a refresh
+// in flight first. Each request takes at most the deadline, see [WithDeadline]. A permit that is still in use loses its
+// lease. Callers that wait at a limiter get [ErrClosed]. Close is idempotent.
 func (c *Client) Close() error {
 	c.beginClosing()
 	<-c.done

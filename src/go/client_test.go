@@ -131,6 +131,28 @@ func TestAFailedDiscoveryIsTriedAgainSoon(t *testing.T) {
 	eventually(t, "it learns the peers", func() bool { return len(client.Health().Endpoints) == 2 })
 }
 
+func TestClosingReleasesLeasesAfterARefreshHasFailed(t *testing.T) {
+	server := startFake(t, 1)
+	client := dial(t, server.address, leaseway.WithDeadline(500*time.Millisecond))
+	rate := must(client.Rate("r", leaseway.WithWants(1)))
+	ready(t, client)
+	waiting := 0
+	server.set(func() { server.silent = true })
+	if err := rate.SetWants(10); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a refresh is in flight", func() bool {
+		server.set(func() { waiting = server.unanswered })
+		return waiting > 0
+	})
+	_ = client.Close()
+	server.set(func() {
+		if !slices.Equal(server.released, []string{"r"}) {
+			t.Error(server.released)
+		}
+	})
+}
+
 func TestAServerThatHangsIsNoReasonToUseALeaseAfterItsExpiry(t *testing.T) {
 	fake := startFake(t, 1000)
 	fake.set(func() { fake.lengthMs = 1500 })

@@ -398,7 +398,7 @@ func (c *Client) step() step {
 	next.wait = max(min(c.session.Wake(now), c.nextEstimate())-now, 0)
 	next.watchesPressure = c.estimateAt > now+minEstimateInterval
 	// Leases that cannot be released now expire.
-	next.finished = c.closing && next.inFlight == 0 && (c.session.IsIdle() || c.session.Failures() > 0)
+	next.finished = c.closing && next.inFlight == 0 && (c.session.IsIdle() || c.session.HasFailedToRelease())
 	c.mu.Unlock()
 	c.apply(suspended, changes)
 	return next

@@ -31,8 +31,9 @@ type fake struct {
 	released []string
 	// spent has the last reports of budgets, as long as released.
 	spent []*wire.Spent
-	// silent: requests are not answered.
-	silent bool
+	// silent: requests for capacity are not answered. unanswered counts them.
+	silent     bool
+	unanswered int
 	// offersStreams: it says that it accepts streams of renewals, as behind a proxy that does not pass them.
 	offersStreams bool
 	// peers are those that it names, and discoveryFailures is how often that fails before.
@@ -76,6 +77,7 @@ func (f *fake) getCapacity(ctx context.Context, request *wire.GetCapacityRequest
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.silent {
+		f.unanswered++
 		f.mu.Unlock()
 		<-ctx.Done()
 		f.mu.Lock()

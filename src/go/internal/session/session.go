@@ -72,6 +72,8 @@ type Session struct {
 	// releaseFailed is set if the last request was a release and failed: then resources that are due go before the next
 	// release.
 	releaseFailed bool
+	// failedReleases counts the releases that have failed since all resources were released.
+	failedReleases int
 	// pauseUntil is the end of the back-off.
 	pauseUntil time.Duration
 	lastSent   time.Duration
@@ -172,11 +174,14 @@ func (s *Session) Release(id string) {
 
 // ReleaseAll releases all resources. It ends a back-off.
 func (s *Session) ReleaseAll() {
-	s.failures, s.pauseUntil = 0, 0
+	s.failures, s.failedReleases, s.pauseUntil = 0, 0, 0
 	for id := range s.entries {
 		s.Release(id)
 	}
 }
+
+// HasFailedToRelease returns whether a release has failed since ReleaseAll.
+func (s *Session) HasFailedToRelease() bool { return s.failedReleases > 0 }
 
 // Hint reports a hint of the server: asking for this resource now would change its lease.
 func (s *Session) Hint(now time.Duration, id string) {
@@ -409,6 +414,7 @@ func (s *Session) requestFailed(now time.Duration, flight *inFlight, longest tim
 	if flight.releases {
 		// Retried until the leases expire.
 		s.releaseFailed = true
+		s.failedReleases++
 		return
 	}
 	for _, id := range flight.ids {
