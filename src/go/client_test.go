@@ -486,6 +486,43 @@ func TestGRPCCallsAndStreamsHoldAPermit(t *testing.T) {
 	eventually(t, "the stream ends", func() bool { return gauge.InUse() == 0 })
 }
 
+// flaky fails the first call of a stream, and ends others at once.
+type flaky struct {
+	healthpb.UnimplementedHealthServer
+	calls atomic.Int64
+}
+
+func (f *flaky) Watch(_ *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+	if f.calls.Add(1) == 1 {
+		return status.Error(codes.Unavailable, "not now")
+	}
+	return stream.Send(new(healthpb.HealthCheckResponse))
+}
+
+func TestStreamsWithAPermitAreRetriedAndReturnItAtTheirEnd(t *testing.T) {
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	server, service := grpc.NewServer(), new(flaky)
+	healthpb.RegisterHealthServer(server, service)
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	client := dial(t, startFake(t, 1).address)
+	gauge := must(client.Gauge("g", leaseway.WithWants(1)))
+	conn := must(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 3,
+			"initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`),
+		grpc.WithStreamInterceptor(leaseway.StreamClientInterceptor(gauge))))
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	stream := must(healthpb.NewHealthClient(conn).Watch(ctx, new(healthpb.HealthCheckRequest)))
+	if _, err := stream.Recv(); err != nil || service.calls.Load() != 2 || gauge.InUse() != 1 {
+		t.Error(err, service.calls.Load(), gauge.InUse())
+	}
+	if _, err := stream.Recv(); err != io.EOF || gauge.InUse() != 0 {
+		t.Error(err, gauge.InUse())
+	}
+}
+
 func TestLimitsTakeAmountsOfBudgets(t *testing.T) {
 	budgets, others := startFake(t, 10), startFake(t, 5)
 	budgets.set(func() {

@@ -3,6 +3,7 @@ package leaseway
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -23,37 +24,22 @@ func UnaryClientInterceptor(limiter Limiter) grpc.UnaryClientInterceptor {
 }
 
 // StreamClientInterceptor returns an interceptor whose streams wait for limiter. A gauge's permit is in use until the
-// stream has ended: until RecvMsg returns an error, or the context of the stream ends.
+// stream has ended: until RecvMsg returns an error or the only message, or the context of the stream ends.
 func StreamClientInterceptor(limiter Limiter) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 		end, err := limiter.Begin(ctx)
 		if err != nil {
 			return nil, asStatus(err)
 		}
+		end = sync.OnceFunc(end)
+		// The context of the stream ends then, too, but asking for it disables gRPC's retries.
+		options = append(slices.Clip(options), grpc.OnFinish(func(error) { end() }))
 		stream, err := streamer(ctx, desc, conn, method, options...)
 		if err != nil {
 			end()
-			return nil, err
 		}
-		limited := &limitedClientStream{stream, sync.OnceFunc(end), !desc.ServerStreams}
-		context.AfterFunc(stream.Context(), limited.end)
-		return limited, nil
+		return stream, err
 	}
-}
-
-type limitedClientStream struct {
-	grpc.ClientStream
-	end func()
-	// hasSingleReply: the stream ends with its first message.
-	hasSingleReply bool
-}
-
-func (s *limitedClientStream) RecvMsg(message any) error {
-	err := s.ClientStream.RecvMsg(message)
-	if err != nil || s.hasSingleReply {
-		s.end()
-	}
-	return err
 }
 
 // asStatus turns an error of a limiter into a gRPC status, as callers of gRPC expect.
