@@ -268,6 +268,7 @@ func (c *Client) newOpened(name, kind string, s *resourceSettings) *opened {
 		priority:   s.priority,
 		usable:     session.Usable{Basis: session.Unknown, Until: session.Never},
 		changed:    make(chan struct{}),
+		done:       make(chan struct{}),
 		estimateAt: session.Never,
 	}
 	o.refs.Store(1)

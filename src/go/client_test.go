@@ -153,6 +153,35 @@ func TestClosingReleasesLeasesAfterARefreshHasFailed(t *testing.T) {
 	})
 }
 
+func TestHandlesNoticeThatTheirResourceIsClosed(t *testing.T) {
+	client := dial(t, startFake(t, 1).address)
+	share, kept := must(client.Share("share", 1)), must(client.Share("kept", 1))
+	ready(t, client)
+	isClosed := func(channel <-chan struct{}) bool {
+		select {
+		case <-channel:
+			return true
+		default:
+			return false
+		}
+	}
+	before := share.Changed()
+	if isClosed(before) || isClosed(share.Done()) {
+		t.Error("it is open")
+	}
+	share.Close()
+	if !isClosed(before) || !isClosed(share.Changed()) || !isClosed(share.Done()) {
+		t.Error("it is closed")
+	}
+	if isClosed(kept.Done()) {
+		t.Error("the other resource is open")
+	}
+	_ = client.Close()
+	if !isClosed(kept.Changed()) || !isClosed(kept.Done()) {
+		t.Error("the client is closed")
+	}
+}
+
 func TestAServerThatHangsIsNoReasonToUseALeaseAfterItsExpiry(t *testing.T) {
 	fake := startFake(t, 1000)
 	fake.set(func() { fake.lengthMs = 1500 })

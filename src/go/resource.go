@@ -49,8 +49,9 @@ type opened struct {
 	inUse      float64
 	usable     session.Usable
 	isClosed   bool
-	// changed is closed and replaced when usable changes, and when the resource is closed.
+	// changed is closed and replaced when usable changes. It stays closed when the resource is closed, as done does.
 	changed chan struct{}
+	done    chan struct{}
 
 	// estimateAt is the time of the next estimate of the wants, or session.Never. The lock of the client guards it.
 	estimateAt time.Duration
@@ -183,13 +184,9 @@ func (o *opened) setUsable(suspended time.Duration, usable session.Usable) {
 	o.usable = usable
 	o.setLimiter(suspended)
 	if !isSame {
-		o.notifyChange()
+		close(o.changed)
+		o.changed = make(chan struct{})
 	}
-}
-
-func (o *opened) notifyChange() {
-	close(o.changed)
-	o.changed = make(chan struct{})
 }
 
 // setLimiter passes what may be used on to the limiter, which has a clock that stops during a suspend.
@@ -262,8 +259,8 @@ func (o *opened) closeLimiter() {
 	// A change that the driver is about to apply comes too late.
 	o.isClosed = true
 	o.setUsable(0, session.Usable{Basis: session.Unknown, Until: session.Never})
-	// Also if nothing could be used before.
-	o.notifyChange()
+	close(o.changed)
+	close(o.done)
 	o.client.record(o.id, 0)
 }
 
@@ -323,11 +320,15 @@ func (r *Resource) Capacity() (float64, Basis) {
 	return usable.Capacity, Basis(usable.Basis)
 }
 
-// Changed returns a channel that is closed when the capacity or its basis changes next.
+// Changed returns a channel that is closed when the capacity or its basis changes next. Call it before [Resource.Capacity],
+// so that no change in between is missed. After the resource was closed, the channel is closed: see [Resource.Done].
 func (r *Resource) Changed() <-chan struct{} {
 	_, changed, _ := r.opened.current()
 	return changed
 }
+
+// Done returns a channel that is closed when the resource is closed: with its last handle, or with the client.
+func (r *Resource) Done() <-chan struct{} { return r.opened.done }
 
 // Lease returns the capacity of the live lease and the time until it expires. The time is 0 without a live lease.
 func (r *Resource) Lease() (capacity float64, left time.Duration) {
