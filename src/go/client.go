@@ -62,6 +62,9 @@ type Client struct {
 	// scheduled has earlier estimates of single resources. An entry counts if it has the time of its resource.
 	scheduled estimates
 	lastError string
+
+	// expiredLog is for the driver.
+	expiredLog throttle
 }
 
 // Dial returns a client of the node with a server at endpoint, which is HOST:PORT, or https://HOST:PORT for TLS. The
@@ -525,6 +528,7 @@ func (c *Client) changes(now time.Duration) []change {
 
 // apply applies changes. Only the driver calls it, so that changes are applied in order.
 func (c *Client) apply(suspended time.Duration, changes []change) {
+	expired, first := 0, ""
 	for i := range changes {
 		o, usable := changes[i].o, changes[i].usable
 		before, isOpen := o.apply(suspended, usable)
@@ -537,8 +541,12 @@ func (c *Client) apply(suspended time.Duration, changes []change) {
 		}
 		if before.Basis == session.Leased && usable.Basis == session.Fallback {
 			c.stats.leasesEnded.Add(1)
-			c.log.Warn("lease expired without a refresh", "resource", o.id, "capacity", usable.Capacity)
+			expired++
+			first = cmp.Or(first, o.id)
 		}
+	}
+	if n := c.expiredLog.add(expired); n > 0 {
+		c.log.Warn("leases expired without a refresh", "leases", n, "first", first)
 	}
 }
 

@@ -1,10 +1,12 @@
 package leaseway_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -179,6 +181,28 @@ func TestHandlesNoticeThatTheirResourceIsClosed(t *testing.T) {
 	_ = client.Close()
 	if !isClosed(kept.Changed()) || !isClosed(kept.Done()) {
 		t.Error("the client is closed")
+	}
+}
+
+func TestTheLogHasOneLineForManyLeasesThatExpire(t *testing.T) {
+	server := startFake(t, 1)
+	server.set(func() { server.lengthMs = 1500 })
+	var log bytes.Buffer
+	client := dial(t, server.address, leaseway.WithDeadline(300*time.Millisecond),
+		leaseway.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	const resources = 50
+	for n := range resources {
+		must(client.Rate(fmt.Sprintf("r%d", n), leaseway.WithWants(1)))
+	}
+	for again := range uint64(2) {
+		server.set(func() { server.silent = false })
+		ready(t, client)
+		server.set(func() { server.silent = true })
+		eventually(t, "all leases expire", func() bool { return client.Stats().LeasesEnded == (again+1)*resources })
+	}
+	_ = client.Close()
+	if lines := strings.Count(log.String(), "leases expired without a refresh"); lines != 1 {
+		t.Errorf("%d lines: %s", lines, &log)
 	}
 }
 

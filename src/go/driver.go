@@ -3,7 +3,6 @@ package leaseway
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,10 +23,6 @@ const (
 	// discoveryRetryDelay is how long after a failure it is asked again.
 	discoveryRetryDelay = 2 * time.Second
 
-	// leftOutLogInterval is the minimum time between log lines about left-out resources, because the server names them
-	// with every answer.
-	leftOutLogInterval = time.Minute
-
 	// minStreamed: with fewer resources a request for all of them is short.
 	minStreamed = 100
 )
@@ -47,10 +42,10 @@ type driver struct {
 	renewals *transport.Renewals
 	// discovered is the connection whose server was asked for its peers last, and discoverAt is when to ask it again, on the
 	// clock of the client.
-	discovered *transport.Conn
-	discoverAt atomic.Int64
-	// leftOutLogged is when it was last logged that the server left resources out.
-	leftOutLogged time.Time
+	discovered   *transport.Conn
+	discoverAt   atomic.Int64
+	leftOutLog   throttle
+	malformedLog throttle
 }
 
 // sentRequest is the request in flight.
@@ -318,7 +313,7 @@ func (d *driver) warn(server, why string) {
 
 func (d *driver) redirected(sent *sentRequest, master string) {
 	d.client.stats.redirects.Add(1)
-	why := fmt.Sprintf("%s: not the master; the master is %s", sent.server, master)
+	why := fmt.Sprintf("%s: not the master; the master is %s", sent.server, transport.Shorten(master))
 	if endpoint, err := transport.ParseEndpoint(master); err != nil {
 		master = ""
 		why = fmt.Sprintf("%s: not the master, and knows no master", sent.server)
@@ -337,15 +332,17 @@ func (d *driver) answered(sent *sentRequest, answer *transport.Answer) {
 	}
 	if answer.LeftOut > 0 {
 		c.stats.leftOut.Add(uint64(answer.LeftOut))
-		if time.Since(d.leftOutLogged) >= leftOutLogInterval {
-			d.leftOutLogged = time.Now()
-			c.log.Warn("no lease for some resources", "server", sent.server, "resources", answer.LeftOut, "why", answer.Why)
+		if n := d.leftOutLog.add(answer.LeftOut); n > 0 {
+			c.log.Warn("no lease for some resources", "server", sent.server, "resources", n, "why", transport.Shorten(answer.Why))
 		}
 	}
 	why := ""
 	if len(answer.Malformed) > 0 {
-		why = fmt.Sprintf("%s: malformed lease for %q", sent.server, strings.Join(answer.Malformed, ", "))
-		c.log.Warn("malformed leases", "server", sent.server, "resources", answer.Malformed)
+		first := transport.Shorten(answer.Malformed[0])
+		why = fmt.Sprintf("%s: %d malformed leases, the first for %q", sent.server, len(answer.Malformed), first)
+		if n := d.malformedLog.add(len(answer.Malformed)); n > 0 {
+			c.log.Warn("malformed leases", "server", sent.server, "leases", n, "first", first)
+		}
 	}
 	accepted := false
 	c.report(func(session *session.Session, now time.Duration) {

@@ -140,8 +140,8 @@ func WithoutHints() Option {
 	return clientOption(func(s *settings) { s.noHints = true })
 }
 
-// WithLogger sets the logger (default slog.Default()). The client logs outages once a minute, and leases that have
-// ended.
+// WithLogger sets the logger (default slog.Default()). The client logs outages and leases that have ended, each at most once
+// a minute.
 func WithLogger(log *slog.Logger) Option {
 	return clientOption(func(s *settings) { s.log = log })
 }

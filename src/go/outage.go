@@ -61,3 +61,19 @@ func (o *outage) over(server string) string {
 	return fmt.Sprintf("%s has answered, after %d failed requests in %.1f s",
 		server, ended.failures, o.now().Sub(ended.since).Seconds())
 }
+
+// throttle limits log messages about a kind of event to one per warningInterval. It counts the events.
+type throttle struct {
+	logged time.Time
+	events int
+}
+
+// add counts events. If it is time for a message, it returns the number of events since the last one; else 0.
+func (t *throttle) add(events int) int {
+	t.events += events
+	if events == 0 || !t.logged.IsZero() && time.Since(t.logged) < warningInterval {
+		return 0
+	}
+	events, t.events, t.logged = t.events, 0, time.Now()
+	return events
+}

@@ -8,13 +8,26 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const clientsUse = "clients use --listen, 5100 by default"
+const (
+	clientsUse = "clients use --listen, 5100 by default"
+
+	// maxTextBytes bounds texts of servers in errors and logs.
+	maxTextBytes = 500
+)
+
+// Shorten shortens a text of a server.
+func Shorten(text string) string {
+	if len(text) <= maxTextBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxTextBytes], "") + "…"
+}
 
 // Explain explains why a request to a server failed. It recognises ports that are not the one for clients.
 func Explain(server string, err error) string {
 	state, isStatus := status.FromError(err)
 	if !isStatus {
-		return fmt.Sprintf("%s: %v", server, err)
+		return fmt.Sprintf("%s: %s", server, Shorten(err.Error()))
 	}
 	message := state.Message()
 	says := func(texts ...string) bool {
@@ -39,5 +52,5 @@ func Explain(server string, err error) string {
 		return fmt.Sprintf("%s has no service doorman.Capacity: this looks like the --admin port or the peer port; %s",
 			server, clientsUse)
 	}
-	return fmt.Sprintf("%s: %s (%s)", server, message, state.Code())
+	return fmt.Sprintf("%s: %s (%s)", server, Shorten(message), state.Code())
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -289,6 +290,16 @@ func TestAnAnswerWithoutLeasesFailsWithTheFirstLastingProblem(t *testing.T) {
 		if err != nil || !answer.Redirect || answer.Master != redirect.GetMasterAddress() {
 			t.Errorf("%+v, %v", answer, err)
 		}
+	}
+}
+
+func TestTextsOfServersAreShortened(t *testing.T) {
+	long := "x" + strings.Repeat("ä", 500)
+	if short := Shorten(long); len(short) > maxTextBytes+len("…") || !utf8.ValidString(short) || Shorten("ä") != "ä" {
+		t.Error(short)
+	}
+	if why := Explain("a:1", status.Error(codes.Internal, long)); len(why) > 600 {
+		t.Error(why)
 	}
 }
 
