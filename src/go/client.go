@@ -60,8 +60,9 @@ type Client struct {
 	estimateAt time.Duration
 	estimated  time.Duration
 	// scheduled has earlier estimates of single resources. An entry counts if it has the time of its resource.
-	scheduled estimates
-	lastError string
+	scheduled   estimates
+	lastError   string
+	lastErrorAt time.Time
 
 	// expiredLog is for the driver.
 	expiredLog throttle

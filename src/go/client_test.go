@@ -206,6 +206,37 @@ func TestTheLogHasOneLineForManyLeasesThatExpire(t *testing.T) {
 	}
 }
 
+func TestARedirectIsFollowedAndIsNoError(t *testing.T) {
+	master, other := startFake(t, 7), startFake(t, 1)
+	other.set(func() { other.redirects, other.master = true, master.address })
+	client := dial(t, other.address)
+	rate := must(client.Rate("r", leaseway.WithWants(7)))
+	ready(t, client)
+	health, stats := client.Health(), client.Stats()
+	if rate.Limit() != 7 || health.Server != master.address || stats.Redirects != 1 || stats.RequestErrors != 0 {
+		t.Error(rate.Limit(), health, stats)
+	}
+	if health.Failures != 0 || health.LastError != "" || !health.LastErrorAt.IsZero() {
+		t.Error(health)
+	}
+	// The next master, of which the peers know nothing yet.
+	begun := time.Now()
+	master.set(func() { master.redirects = true })
+	other.set(func() { other.master = "" })
+	eventually(t, "a request fails", func() bool { return client.Health().Failures > 0 })
+	if health := client.Health(); !strings.Contains(health.LastError, "knows no master") || health.LastErrorAt.Before(begun) {
+		t.Error(health)
+	}
+	other.set(func() { other.redirects = false })
+	eventually(t, "a lease of the next master", func() bool { return rate.Limit() == 1 })
+	_ = client.Close()
+	other.set(func() {
+		if !slices.Equal(other.released, []string{"r"}) {
+			t.Error(other.released)
+		}
+	})
+}
+
 func TestAServerThatHangsIsNoReasonToUseALeaseAfterItsExpiry(t *testing.T) {
 	fake := startFake(t, 1000)
 	fake.set(func() { fake.lengthMs = 1500 })

@@ -278,7 +278,7 @@ func (d *driver) finish(result result) {
 	case sent.isStream && transport.RefusesStreams(result.err):
 		why := transport.Explain(sent.server, result.err)
 		d.client.log.Debug("the stream of renewals is refused", "error", why)
-		d.client.report(func(session *session.Session, now time.Duration) { session.StreamRefused(now, sent.number) }, why)
+		d.client.report(func(session *session.Session, now time.Duration) { session.StreamRefused(now, sent.number) })
 	case result.err != nil:
 		if transport.IsBroken(result.err) {
 			d.use(nil)
@@ -302,7 +302,10 @@ func (d *driver) failed(sent *sentRequest, why string) {
 	d.client.log.Debug("request failed", "error", why)
 	d.warn(sent.server, why)
 	// The session has already abandoned a late request, and may have sent another.
-	d.client.report(func(session *session.Session, now time.Duration) { session.Failed(now, sent.number) }, why)
+	d.client.report(func(session *session.Session, now time.Duration) {
+		session.Failed(now, sent.number)
+		d.client.noteError(why)
+	})
 }
 
 func (d *driver) warn(server, why string) {
@@ -322,7 +325,13 @@ func (d *driver) redirected(sent *sentRequest, master string) {
 		master = endpoint.Address
 	}
 	d.client.log.Debug("redirected", "why", why)
-	d.client.report(func(session *session.Session, now time.Duration) { session.Redirected(now, sent.number, master) }, why)
+	d.client.report(func(session *session.Session, now time.Duration) {
+		before := session.Failures()
+		session.Redirected(now, sent.number, master)
+		if session.Failures() > before {
+			d.client.noteError(why)
+		}
+	})
 }
 
 func (d *driver) answered(sent *sentRequest, answer *transport.Answer) {
@@ -336,13 +345,8 @@ func (d *driver) answered(sent *sentRequest, answer *transport.Answer) {
 			c.log.Warn("no lease for some resources", "server", sent.server, "resources", n, "why", transport.Shorten(answer.Why))
 		}
 	}
-	why := ""
-	if len(answer.Malformed) > 0 {
-		first := transport.Shorten(answer.Malformed[0])
-		why = fmt.Sprintf("%s: %d malformed leases, the first for %q", sent.server, len(answer.Malformed), first)
-		if n := d.malformedLog.add(len(answer.Malformed)); n > 0 {
-			c.log.Warn("malformed leases", "server", sent.server, "leases", n, "first", first)
-		}
+	if n := d.malformedLog.add(len(answer.Malformed)); n > 0 {
+		c.log.Warn("malformed leases", "server", sent.server, "leases", n, "first", transport.Shorten(answer.Malformed[0]))
 	}
 	accepted := false
 	c.report(func(session *session.Session, now time.Duration) {
@@ -351,7 +355,7 @@ func (d *driver) answered(sent *sentRequest, answer *transport.Answer) {
 			return
 		}
 		accepted = session.Answered(now, sent.number, answer.Given)
-	}, why)
+	})
 	if answer.Renewed != nil {
 		answer.NameRenewed()
 	}
@@ -401,15 +405,15 @@ func (c *Client) step() step {
 	return next
 }
 
-// report reports the outcome of a request to the session. why is empty if there was no error.
-func (c *Client) report(outcome func(*session.Session, time.Duration), why string) {
+// noteError notes why a request has failed. The lock must be held.
+func (c *Client) noteError(why string) { c.lastError, c.lastErrorAt = why, time.Now() }
+
+// report reports the outcome of a request to the session.
+func (c *Client) report(outcome func(*session.Session, time.Duration)) {
 	c.mu.Lock()
 	now, suspended := c.clock.Now()
 	outcome(c.session, now)
 	c.takeAllowances(now)
-	if why != "" {
-		c.lastError = why
-	}
 	changes := c.changes(now)
 	c.mu.Unlock()
 	c.apply(suspended, changes)

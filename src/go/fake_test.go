@@ -36,6 +36,9 @@ type fake struct {
 	unanswered int
 	// offersStreams: it says that it accepts streams of renewals, as behind a proxy that does not pass them.
 	offersStreams bool
+	// redirects: it is not the master. It names master, which may be empty.
+	redirects bool
+	master    string
 	// peers are those that it names, and discoveryFailures is how often that fails before.
 	peers             []string
 	discoveryFailures int
@@ -85,6 +88,9 @@ func (f *fake) getCapacity(ctx context.Context, request *wire.GetCapacityRequest
 	}
 	f.asked++
 	f.last = request
+	if f.redirects {
+		return &wire.GetCapacityResponse{Mastership: f.mastership()}, nil
+	}
 	answer := new(wire.GetCapacityResponse)
 	for _, resource := range request.GetResource() {
 		answer.Response = append(answer.Response, &wire.ResourceResponse{
@@ -102,6 +108,9 @@ func (f *fake) getCapacity(ctx context.Context, request *wire.GetCapacityRequest
 func (f *fake) releaseCapacity(_ context.Context, request *wire.ReleaseCapacityRequest) (*wire.ReleaseCapacityResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.redirects {
+		return &wire.ReleaseCapacityResponse{Mastership: f.mastership()}, nil
+	}
 	f.released = append(f.released, request.GetResourceId()...)
 	f.spent = append(f.spent, request.GetSpent()...)
 	return new(wire.ReleaseCapacityResponse), nil
@@ -117,6 +126,13 @@ func (f *fake) discovery(context.Context, *wire.DiscoveryRequest) (*wire.Discove
 	return &wire.DiscoveryResponse{
 		IsMaster: proto.Bool(true), Endpoint: f.peers, RenewsByStream: proto.Bool(f.offersStreams),
 	}, nil
+}
+
+func (f *fake) mastership() *wire.Mastership {
+	if f.master == "" {
+		return new(wire.Mastership)
+	}
+	return &wire.Mastership{MasterAddress: proto.String(f.master)}
 }
 
 // set changes the fake.

@@ -108,8 +108,10 @@ type Health struct {
 	Endpoints []string
 	// Failures is the number of failed requests since the last answer.
 	Failures int
-	// LastError is the error of the last failed request; empty if none has failed.
+	// LastError is the error of the last failed request; empty if none has failed. A redirect to the master is no failure.
 	LastError string
+	// LastErrorAt is when that request failed.
+	LastErrorAt time.Time
 }
 
 // Health returns the state of the connection to the servers.
@@ -117,9 +119,10 @@ func (c *Client) Health() Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Health{
-		Server:    c.session.Target(),
-		Endpoints: c.session.Endpoints(),
-		Failures:  c.session.Failures(),
-		LastError: c.lastError,
+		Server:      c.session.Target(),
+		Endpoints:   c.session.Endpoints(),
+		Failures:    c.session.Failures(),
+		LastError:   c.lastError,
+		LastErrorAt: c.lastErrorAt,
 	}
 }
