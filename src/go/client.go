@@ -159,7 +159,15 @@ func newDialer(s *settings) (*transport.Dialer, []string, error) {
 	case s.tokenFile != "":
 		dialer.Token, err = transport.NewTokenFile(s.tokenFile, s.log)
 	}
-	return dialer, addresses, err
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, address := range addresses {
+		if err := dialer.Check(address); err != nil {
+			return nil, nil, &OptionError{"token", err.Error()}
+		}
+	}
+	return dialer, addresses, nil
 }
 
 var (

@@ -42,6 +42,7 @@ func TestInvalidSettingsAreNamed(t *testing.T) {
 		"does not use TLS": func() (*leaseway.Client, error) {
 			return leaseway.Dial("http://a", leaseway.WithEndpoints("https://b"))
 		},
+		"without TLS":        func() (*leaseway.Client, error) { return leaseway.Dial("192.0.2.1", leaseway.WithToken("secret")) },
 		"conflicts with TLS": func() (*leaseway.Client, error) { return leaseway.Dial("http://a", leaseway.WithTLS(nil)) },
 	} {
 		if _, err := dial(); err == nil || !strings.Contains(err.Error(), says) {

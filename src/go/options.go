@@ -103,7 +103,8 @@ func WithTLS(config *tls.Config) Option {
 
 func defaultTLS() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
 
-// WithToken sends a bearer token with every request. It is only sent over TLS, or to this machine.
+// WithToken sends a bearer token with every request. It is only sent over TLS, or to this machine: [Dial] refuses other
+// endpoints, and servers that the master names are not asked.
 func WithToken(token string) Option {
 	return clientOption(func(s *settings) { s.token = token })
 }

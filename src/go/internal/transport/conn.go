@@ -52,11 +52,19 @@ type Conn struct {
 	grpc    *grpc.ClientConn
 }
 
-// Connect returns a connection to a server.
+// Check returns an error if a connection to a server would send the token in clear text to another machine.
+func (d *Dialer) Check(address string) error {
+	if d.Token == nil || d.TLS != nil || d.ClearToken || IsLoopback(address) {
+		return nil
+	}
+	return fmt.Errorf("refusing to send the token to %s without TLS: use TLS, or allow clear-text tokens if a tunnel "+
+		"protects the connection", address)
+}
+
+// Connect returns a connection to a server. The error is that of Check.
 func (d *Dialer) Connect(address string) (*Conn, error) {
-	if d.Token != nil && d.TLS == nil && !d.ClearToken && !IsLoopback(address) {
-		return nil, fmt.Errorf("refusing to send the token to %s without TLS: use TLS, or allow clear-text tokens if a "+
-			"tunnel protects the connection", address)
+	if err := d.Check(address); err != nil {
+		return nil, err
 	}
 	security := insecure.NewCredentials()
 	if d.TLS != nil {
