@@ -72,11 +72,15 @@ type Client struct {
 // default port is 5100. It connects in the background and keeps trying, so an unreachable server is not an error: see
 // [Client.Ready].
 func Dial(endpoint string, options ...Option) (*Client, error) {
-	s := settings{endpoints: []string{endpoint}, pace: session.DefaultPace()}
+	return dial(newSettings([]string{endpoint}, options))
+}
+
+func newSettings(endpoints []string, options []Option) *settings {
+	s := &settings{endpoints: endpoints, pace: session.DefaultPace()}
 	for _, option := range options {
-		option.applyToClient(&s)
+		option.applyToClient(s)
 	}
-	return dial(&s)
+	return s
 }
 
 func dial(s *settings) (*Client, error) {

@@ -238,6 +238,37 @@ func TestARedirectIsFollowedAndIsNoError(t *testing.T) {
 	})
 }
 
+func TestOptionsReplaceVariablesOfTheEnvironment(t *testing.T) {
+	quiet := leaseway.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	open := func(options ...leaseway.Option) (*leaseway.Client, error) {
+		client, err := leaseway.DialEnv(append(options, quiet)...)
+		if err == nil {
+			t.Cleanup(func() { _ = client.Close() })
+		}
+		return client, err
+	}
+	t.Setenv("LEASEWAY_SERVER", "127.0.0.1:1,127.0.0.1:2")
+	if endpoints := must(open()).Health().Endpoints; !slices.Equal(endpoints, []string{"127.0.0.1:1", "127.0.0.1:2"}) {
+		t.Error(endpoints)
+	}
+	if endpoints := must(open(leaseway.WithEndpoints("127.0.0.1:3"))).Health().Endpoints; !slices.Equal(endpoints, []string{"127.0.0.1:3"}) {
+		t.Error(endpoints)
+	}
+	missing := t.TempDir() + "/missing"
+	t.Setenv("LEASEWAY_TOKEN_FILE", missing)
+	if _, err := open(); err == nil {
+		t.Error("the file is missing")
+	}
+	must(open(leaseway.WithToken("secret")))
+	t.Setenv("LEASEWAY_TOKEN_FILE", "")
+	t.Setenv("LEASEWAY_TLS_CA", missing)
+	var option *leaseway.OptionError
+	if _, err := open(); !errors.As(err, &option) || option.Setting != "LEASEWAY_TLS_CA" {
+		t.Error(err)
+	}
+	must(open(leaseway.WithTLS(nil)))
+}
+
 func TestAServerThatHangsIsNoReasonToUseALeaseAfterItsExpiry(t *testing.T) {
 	fake := startFake(t, 1000)
 	fake.set(func() { fake.lengthMs = 1500 })

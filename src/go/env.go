@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// DialEnv returns a client with the settings that the command leaseway reads from its environment, too. options override
-// them.
+// DialEnv is [Dial], configured by the environment variables of the command leaseway. A variable is ignored if an option
+// sets the same: [WithEndpoints] the servers, [WithTLS] all of TLS, [WithToken] and [WithTokenFile] the token.
 //
 //	LEASEWAY_SERVER           servers of the node, with commas (default 127.0.0.1:5100)
 //	LEASEWAY_TLS              true: TLS, with the CAs of the system
@@ -20,25 +20,25 @@ import (
 //	LEASEWAY_TOKEN_FILE       a file with a bearer token, which is read again when it changes
 //	LEASEWAY_INSECURE         true: the token is sent without TLS to other machines, too
 func DialEnv(options ...Option) (*Client, error) {
-	endpoints := strings.Split(os.Getenv("LEASEWAY_SERVER"), ",")
-	if endpoints[0] == "" {
-		endpoints[0] = "127.0.0.1:5100"
+	s := newSettings(nil, options)
+	if servers := os.Getenv("LEASEWAY_SERVER"); len(s.endpoints) == 0 && servers != "" {
+		s.endpoints = strings.Split(servers, ",")
 	}
-	all := []Option{WithEndpoints(endpoints[1:]...)}
-	config, err := tlsFromEnv()
-	if err != nil {
-		return nil, err
+	if len(s.endpoints) == 0 {
+		s.endpoints = []string{"127.0.0.1:5100"}
 	}
-	if config != nil {
-		all = append(all, WithTLS(config))
+	if s.tls == nil {
+		config, err := tlsFromEnv()
+		if err != nil {
+			return nil, err
+		}
+		s.tls = config
 	}
-	if file := os.Getenv("LEASEWAY_TOKEN_FILE"); file != "" {
-		all = append(all, WithTokenFile(file))
+	if s.token == "" && s.tokenFile == "" {
+		s.tokenFile = os.Getenv("LEASEWAY_TOKEN_FILE")
 	}
-	if isSet("LEASEWAY_INSECURE") {
-		all = append(all, WithClearToken())
-	}
-	return Dial(endpoints[0], append(all, options...)...)
+	s.clearToken = s.clearToken || isSet("LEASEWAY_INSECURE")
+	return dial(s)
 }
 
 // isSet returns whether a variable switches something on.
