@@ -53,6 +53,7 @@ func TestInvalidSettingsAreNamed(t *testing.T) {
 	must(client.Gauge("gauge"))
 	_, kind := client.Rate("gauge")
 	_, empty := client.Rate("")
+	_, encoding := client.Rate("r\xff")
 	_, wants := client.Rate("r", leaseway.WithWants(math.NaN()))
 	_, burst := client.Rate("r", leaseway.WithBurst(math.NaN()))
 	_, window := client.Rate("r", leaseway.WithWindow(-1))
@@ -61,7 +62,7 @@ func TestInvalidSettingsAreNamed(t *testing.T) {
 		t.Error(kind)
 	}
 	var option *leaseway.OptionError
-	for _, err := range []error{empty, wants, burst, window} {
+	for _, err := range []error{empty, encoding, wants, burst, window} {
 		if !errors.As(err, &option) {
 			t.Error(err)
 		}

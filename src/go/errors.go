@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/leaseway/leaseway/src/go/internal/limiter"
 )
@@ -84,6 +85,8 @@ func checkID(setting, id string) error {
 		return &OptionError{setting, "it is empty"}
 	case len(id) > maxIDBytes:
 		return &OptionError{setting, fmt.Sprintf("it is %d bytes long; at most %d are allowed", len(id), maxIDBytes)}
+	case !utf8.ValidString(id):
+		return &OptionError{setting, fmt.Sprintf("%q is not valid UTF-8", id)}
 	}
 	return nil
 }
