@@ -371,8 +371,28 @@ func TestReservationsSettleAndCancel(t *testing.T) {
 	if wait, known := rate.RetryAfter(1); !known || wait <= 0 {
 		t.Error(wait, known)
 	}
-	if client.Stats().Uncharged != exceeded.Uncharged {
+	if client.Stats().Uncharged != uint64(exceeded.Uncharged) {
 		t.Error(client.Stats().Uncharged)
+	}
+}
+
+func TestNegativeNumbersAreRefused(t *testing.T) {
+	client := dial(t, startFake(t, 1000).address)
+	rate := must(client.Rate("r", leaseway.WithWants(1000), leaseway.WithWindow(time.Hour)))
+	reservation := must(rate.ReserveN(context.Background(), 50))
+	if rate.Charge(-1) == nil || rate.Refund(-1) == nil || reservation.Settle(-1) == nil {
+		t.Error("no error")
+	}
+	reservation.Cancel()
+	if rate.Debt() != 0 || rate.Taken() != 50 {
+		t.Error("all of the reservation counts as used", rate.Debt(), rate.Taken())
+	}
+	var option *leaseway.OptionError
+	if _, err := client.Rate("other", leaseway.WithMaxDebt(-1)); !errors.As(err, &option) {
+		t.Error(err)
+	}
+	if must(client.Share("share", 1)).ReportUse(-1, 0) == nil {
+		t.Error("no error")
 	}
 }
 
@@ -652,7 +672,7 @@ func TestLimitsTakeAmountsOfBudgets(t *testing.T) {
 	ready(t, other)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	expect := func(what string, spent, owed float64, inUse uint64) {
+	expect := func(what string, spent, owed float64, inUse int) {
 		t.Helper()
 		if dollars.Spent() != spent || dollars.Owed() != owed || slots.InUse() != inUse {
 			t.Errorf("%s: %g spent, %g owed, %d in use", what, dollars.Spent(), dollars.Owed(), slots.InUse())

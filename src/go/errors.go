@@ -64,8 +64,8 @@ func (e *NotReadyError) Unwrap() error { return e.cause }
 // DebtExceededError says that a charge exceeded the maximum debt. The part up to the maximum was charged.
 type DebtExceededError struct {
 	// Uncharged has the permits that were not charged.
-	Uncharged uint64
-	MaxDebt   uint64
+	Uncharged int
+	MaxDebt   int
 }
 
 func (e *DebtExceededError) Error() string {
@@ -115,3 +115,6 @@ func checkCount(n int) (uint64, error) {
 	}
 	return uint64(n), nil
 }
+
+// toInt converts a number of permits. An int may have 32 bits.
+func toInt(n uint64) int { return int(min(n, math.MaxInt)) }

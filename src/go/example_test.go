@@ -90,7 +90,7 @@ func ExampleRate_ReserveN() {
 		log.Fatal(err)
 	}
 	defer reservation.Cancel() // if the request fails: only the first call counts
-	used := uint64(1200)       // … of the answer …
+	used := 1200               // … of the answer …
 	var exceeded *leaseway.DebtExceededError
 	if err := reservation.Settle(used); errors.As(err, &exceeded) {
 		log.Printf("%d tokens were not charged", exceeded.Uncharged)

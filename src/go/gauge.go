@@ -62,7 +62,7 @@ func (g *Gauge) keep(n uint64) (release func(), ok bool) {
 }
 
 // InUse returns the permits in use.
-func (g *Gauge) InUse() uint64 { return g.limiter.InUse() }
+func (g *Gauge) InUse() int { return toInt(g.limiter.InUse()) }
 
 // EstimateWants estimates the wants from now on, if they were fixed.
 func (g *Gauge) EstimateWants() { g.estimateWants() }

@@ -352,5 +352,5 @@ func (o *opened) counted(err error) error {
 		return err
 	}
 	o.client.stats.uncharged.Add(exceeded.Uncharged)
-	return &DebtExceededError{exceeded.Uncharged, exceeded.MaxDebt}
+	return &DebtExceededError{toInt(exceeded.Uncharged), toInt(exceeded.MaxDebt)}
 }

@@ -206,6 +206,11 @@ func WithWindow(window time.Duration) ResourceOption {
 }
 
 // WithMaxDebt sets the maximum debt of a rate due to charges (default 1,000,000), see [Rate.Charge].
-func WithMaxDebt(permits uint64) ResourceOption {
-	return resourceOption(func(s *resourceSettings) { s.maxDebt = permits })
+func WithMaxDebt(permits int) ResourceOption {
+	return resourceOption(func(s *resourceSettings) {
+		if permits < 0 {
+			s.err = &OptionError{"maximum debt", fmt.Sprintf("%d is negative", permits)}
+		}
+		s.maxDebt = uint64(permits)
+	})
 }

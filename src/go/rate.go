@@ -82,14 +82,26 @@ func (r *Rate) keep(promise limiter.Promise) (*Reservation, error) {
 
 // Charge charges n permits that were used already. Missing permits become debt, which is paid from the lease before any
 // caller passes. Estimated wants rise accordingly. The error is a [DebtExceededError] if the maximum debt is exceeded.
-func (r *Rate) Charge(n uint64) error { return r.opened.counted(r.limiter.Charge(n)) }
+func (r *Rate) Charge(n int) error {
+	count, err := checkCount(n)
+	if err != nil {
+		return err
+	}
+	return r.opened.counted(r.limiter.Charge(count))
+}
 
 // Refund returns n permits that passed last and were not used: as many as would be available now had they never passed,
 // which may be none. To return the permits of a certain call, reserve them.
-func (r *Rate) Refund(n uint64) { r.limiter.Refund(n) }
+func (r *Rate) Refund(n int) error {
+	count, err := checkCount(n)
+	if err == nil {
+		r.limiter.Refund(count)
+	}
+	return err
+}
 
 // Debt returns the current debt in permits.
-func (r *Rate) Debt() uint64 { return r.limiter.Debt() }
+func (r *Rate) Debt() int { return toInt(r.limiter.Debt()) }
 
 // Limit returns the capacity in permits per second. It is infinite if there is no limit.
 func (r *Rate) Limit() float64 { return r.limiter.Standing().Capacity }
@@ -124,16 +136,22 @@ type Reservation struct {
 }
 
 // Reserved returns the number of permits taken.
-func (r *Reservation) Reserved() int { return int(r.promise.N) }
+func (r *Reservation) Reserved() int { return toInt(r.promise.N) }
 
 // Settle settles for the permits that were used. The rest is returned, as much of it as would be available now had it
-// never been taken. Usage beyond the reservation is charged, see [Rate.Charge]. Only the first call counts.
-func (r *Reservation) Settle(used uint64) error {
+// never been taken. Usage beyond the reservation is charged, see [Rate.Charge]. If used is negative, there is an error, and
+// all of the reservation counts as used. Only the first call counts.
+func (r *Reservation) Settle(used int) error {
 	if !r.settled.CompareAndSwap(false, true) {
 		return nil
 	}
 	defer r.rate.opened.drop()
-	return r.rate.opened.counted(r.rate.limiter.Settle(r.promise, used))
+	count, err := checkCount(used)
+	if err != nil {
+		_ = r.rate.limiter.Settle(r.promise, r.promise.N)
+		return err
+	}
+	return r.rate.opened.counted(r.rate.limiter.Settle(r.promise, count))
 }
 
 // Cancel settles for no permits.

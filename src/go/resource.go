@@ -384,11 +384,16 @@ type Share struct{ Resource }
 // ReportUse reports usage since the last call: the units used, and the time in which the capacity was in use. In a pool
 // (PRIORITY_POOL) the server bills the units, and a client that never reports is assumed to use everything. Outside of
 // pools nothing is sent.
-func (s *Share) ReportUse(units uint64, busy time.Duration) {
+func (s *Share) ReportUse(units int, busy time.Duration) error {
+	count, err := checkCount(units)
+	if err != nil {
+		return err
+	}
 	o := s.opened
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.units, o.busy, o.reportsUse = o.units+units, o.busy+max(busy, 0), true
+	o.units, o.busy, o.reportsUse = o.units+count, o.busy+max(busy, 0), true
+	return nil
 }
 
 // Hold sets the amount that may be in use. While that exceeds the lease, the client reports it, and the server gives it
