@@ -2,7 +2,6 @@ package leaseway
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -31,9 +30,8 @@ type Balanced struct {
 func NewBalanced(backends []*Rate, options ...BalancerOption) (*Balanced, error) {
 	for _, rate := range backends {
 		if rate.opened.estimatesWants() {
-			why := fmt.Sprintf("they are not set for %q: a backend without a lease gets no operations, so they cannot be estimated",
-				rate.Name())
-			return nil, &OptionError{"wants", why}
+			return nil, badOption("wants", "they are not set for %q: a backend without a lease gets no operations, so they cannot "+
+				"be estimated", rate.Name())
 		}
 	}
 	b := &Balanced{

@@ -2,7 +2,6 @@ package leaseway
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -74,13 +73,12 @@ func (b *Budget) keep(amount float64, spentIn limiter.SpentIn) (*BudgetReservati
 }
 
 // Charge spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it
-// before any caller can spend, also those of a later period.
+// before any caller can spend, also those of a later period. The error is [ErrClosed] if the budget was closed.
 func (b *Budget) Charge(amount float64) error {
 	if err := checkAmount(amount); err != nil {
 		return err
 	}
-	b.limiter.Charge(amount)
-	return nil
+	return b.limiter.Charge(amount)
 }
 
 // Owed returns what was charged and is not covered by an allowance yet. Closing the last handle drops it.
@@ -137,5 +135,5 @@ func checkAmount(amount float64) error {
 	if amount >= 0 && amount <= limiter.MaxAmount {
 		return nil
 	}
-	return fmt.Errorf("leaseway: %g is not an amount: it must be a number from 0 to %g", amount, float64(limiter.MaxAmount))
+	return badOption("amount", "%g is not a number from 0 to %g", amount, float64(limiter.MaxAmount))
 }

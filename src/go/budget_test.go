@@ -62,6 +62,9 @@ func TestABudgetSpendsItsAllowanceAndNoMore(t *testing.T) {
 	if err := tokens.Spend(ctx, 0); err != leaseway.ErrClosed {
 		t.Error(err)
 	}
+	if err := tokens.Charge(1); err != leaseway.ErrClosed {
+		t.Error(err)
+	}
 }
 
 func TestAReservationOfABudgetIsSettledOnce(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -94,7 +95,7 @@ func dial(s *settings) (*Client, error) {
 		return nil, err
 	}
 	if s.pace.Deadline <= 0 {
-		return nil, &OptionError{"deadline", fmt.Sprintf("%v is not positive", s.pace.Deadline)}
+		return nil, badOption("deadline", "%v is not positive", s.pace.Deadline)
 	}
 	dialer, addresses, err := newDialer(s)
 	if err != nil {
@@ -139,14 +140,14 @@ func newDialer(s *settings) (*transport.Dialer, []string, error) {
 	for _, text := range s.endpoints {
 		endpoint, err := transport.ParseEndpoint(text)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, badEndpoint(err)
 		}
 		endpoints = append(endpoints, endpoint)
 		addresses = append(addresses, endpoint.Address)
 	}
 	secured, err := transport.OverTLS(endpoints, s.tls != nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, badEndpoint(err)
 	}
 	dialer := &transport.Dialer{ClearToken: s.clearToken, DialContext: s.dial, UserAgent: "leaseway-go/" + Version}
 	if secured {
@@ -157,21 +158,29 @@ func newDialer(s *settings) (*transport.Dialer, []string, error) {
 	}
 	switch {
 	case s.token != "" && s.tokenFile != "":
-		return nil, nil, &OptionError{"token", "it is set as well as a file with a token: set one of them"}
+		return nil, nil, badOption("token", "it is set as well as a file with a token: set one of them")
 	case s.token != "":
 		dialer.Token, err = transport.NewToken(s.token)
 	case s.tokenFile != "":
 		dialer.Token, err = transport.NewTokenFile(s.tokenFile, s.log)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, badFile("token", err)
 	}
 	for _, address := range addresses {
 		if err := dialer.Check(address); err != nil {
-			return nil, nil, &OptionError{"token", err.Error()}
+			return nil, nil, badOption("token", "%v", err)
 		}
 	}
 	return dialer, addresses, nil
+}
+
+func badEndpoint(err error) error {
+	var bad *transport.BadEndpointError
+	if errors.As(err, &bad) {
+		return badOption("server address", "%q: %s", bad.Endpoint, bad.Why)
+	}
+	return err
 }
 
 var (

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -62,7 +63,16 @@ func TestInvalidSettingsAreNamed(t *testing.T) {
 		t.Error(kind)
 	}
 	var option *leaseway.OptionError
-	for _, err := range []error{empty, encoding, wants, burst, window} {
+	_, endpoint := leaseway.Dial("1:2:3")
+	_, token := leaseway.Dial("a", leaseway.WithToken("\n"))
+	_, file := leaseway.Dial("a", leaseway.WithTokenFile(t.TempDir()+"/missing"))
+	if !errors.Is(file, os.ErrNotExist) {
+		t.Error(file)
+	}
+	rate, budget := must(client.Rate("rate")), must(client.Budget("budget"))
+	_, limits := client.Limits(rate.Of(-1))
+	all := []error{empty, encoding, wants, burst, window, endpoint, token, file, limits, rate.Charge(-1), budget.Charge(-1)}
+	for _, err := range all {
 		if !errors.As(err, &option) {
 			t.Error(err)
 		}
@@ -621,6 +631,11 @@ func TestGRPCCallsAndStreamsHoldAPermit(t *testing.T) {
 	}
 	cancel()
 	eventually(t, "the stream ends", func() bool { return gauge.InUse() == 0 })
+	gauge.Close()
+	if _, err := checks.Check(context.Background(), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unavailable ||
+		!errors.Is(err, leaseway.ErrClosed) {
+		t.Error(err)
+	}
 }
 
 // flaky fails the first call of a stream, and ends others at once.

@@ -3,7 +3,6 @@ package leaseway
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"os"
 	"strings"
 )
@@ -61,19 +60,19 @@ func tlsFromEnv() (*tls.Config, error) {
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, &OptionError{"LEASEWAY_TLS_CA", err.Error()}
+			return nil, badFile("LEASEWAY_TLS_CA", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &OptionError{"LEASEWAY_TLS_CA", fmt.Sprintf("%s has no certificate in PEM", ca)}
+			return nil, badOption("LEASEWAY_TLS_CA", "%s has no certificate in PEM", ca)
 		}
 	}
 	if (cert == "") != (key == "") {
-		return nil, &OptionError{"LEASEWAY_TLS_CERT", "a certificate needs its key in LEASEWAY_TLS_KEY"}
+		return nil, badOption("LEASEWAY_TLS_CERT", "a certificate needs its key in LEASEWAY_TLS_KEY")
 	}
 	if cert != "" {
 		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-			return nil, &OptionError{"LEASEWAY_TLS_CERT", err.Error()}
+			return nil, badFile("LEASEWAY_TLS_CERT", err)
 		}
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(cert, key)

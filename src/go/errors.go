@@ -1,7 +1,6 @@
 package leaseway
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -13,15 +12,28 @@ import (
 // ErrClosed says that the client, or the last handle of the resource, was closed. Nothing was taken.
 var ErrClosed = limiter.ErrClosed
 
-// OptionError says which setting of a client or resource is invalid, and what is expected.
+// OptionError says which setting of a client or resource, or which argument, is invalid, and what is expected.
 type OptionError struct {
-	// Setting is the name of the setting, such as "wants".
+	// Setting is the name of the setting or argument, such as "wants".
 	Setting string
 	Why     string
+	cause   error
 }
 
 func (e *OptionError) Error() string {
 	return fmt.Sprintf("leaseway: invalid %s: %s", e.Setting, e.Why)
+}
+
+// Unwrap returns the error of a file, or nil.
+func (e *OptionError) Unwrap() error { return e.cause }
+
+func badOption(setting, format string, args ...any) *OptionError {
+	return &OptionError{Setting: setting, Why: fmt.Sprintf(format, args...)}
+}
+
+// badFile says that the file of a setting cannot be used.
+func badFile(setting string, err error) *OptionError {
+	return &OptionError{Setting: setting, Why: err.Error(), cause: err}
 }
 
 // KindError says that a resource is open as another kind already. All handles of a resource have the same kind.
@@ -82,11 +94,11 @@ const (
 func checkID(setting, id string) error {
 	switch {
 	case id == "":
-		return &OptionError{setting, "it is empty"}
+		return badOption(setting, "it is empty")
 	case len(id) > maxIDBytes:
-		return &OptionError{setting, fmt.Sprintf("it is %d bytes long; at most %d are allowed", len(id), maxIDBytes)}
+		return badOption(setting, "it is %d bytes long; at most %d are allowed", len(id), maxIDBytes)
 	case !utf8.ValidString(id):
-		return &OptionError{setting, fmt.Sprintf("%q is not valid UTF-8", id)}
+		return badOption(setting, "%q is not valid UTF-8", id)
 	}
 	return nil
 }
@@ -96,22 +108,20 @@ func checkWants(wants float64) error {
 	if wants >= 0 && wants <= maxWants {
 		return nil
 	}
-	return &OptionError{"wants", fmt.Sprintf("%g is not a number from 0 to %g", wants, float64(maxWants))}
+	return badOption("wants", "%g is not a number from 0 to %g", wants, float64(maxWants))
 }
-
-var errNegativeCount = errors.New("leaseway: a negative number of permits")
 
 // wholeNumber returns a number of permits that was given as one of several numbers, some of which may be amounts.
 func wholeNumber(n float64) (uint64, error) {
 	if n >= 0 && n < 1<<63 && n == math.Trunc(n) {
 		return uint64(n), nil
 	}
-	return 0, fmt.Errorf("leaseway: %g is not a number of permits: it must be a whole number, not negative", n)
+	return 0, badOption("number of permits", "%g is negative, or no whole number", n)
 }
 
 func checkCount(n int) (uint64, error) {
 	if n < 0 {
-		return 0, errNegativeCount
+		return 0, badOption("number of permits", "%d is negative", n)
 	}
 	return uint64(n), nil
 }

@@ -42,13 +42,22 @@ func StreamClientInterceptor(limiter Limiter) grpc.StreamClientInterceptor {
 	}
 }
 
-// asStatus turns an error of a limiter into a gRPC status, as callers of gRPC expect.
+// statusError is an error of a limiter with a gRPC status, as callers of gRPC expect.
+type statusError struct {
+	status *status.Status
+	cause  error
+}
+
+func (e *statusError) Error() string              { return e.status.Err().Error() }
+func (e *statusError) Unwrap() error              { return e.cause }
+func (e *statusError) GRPCStatus() *status.Status { return e.status }
+
 func asStatus(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return status.Error(codes.DeadlineExceeded, "leaseway: no permit before the deadline")
+		return &statusError{status.New(codes.DeadlineExceeded, "leaseway: no permit before the deadline"), err}
 	case errors.Is(err, context.Canceled):
-		return status.Error(codes.Canceled, "leaseway: cancelled while waiting for a permit")
+		return &statusError{status.New(codes.Canceled, "leaseway: cancelled while waiting for a permit"), err}
 	}
-	return status.Error(codes.Unavailable, err.Error())
+	return &statusError{status.New(codes.Unavailable, err.Error()), err}
 }

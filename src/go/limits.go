@@ -213,8 +213,7 @@ func (l *Limits) Charge(numbers ...float64) error {
 		if o.rate != nil {
 			return o.counted(o.rate.Charge(part.N))
 		}
-		o.budget.Charge(part.Amount)
-		return nil
+		return o.budget.Charge(part.Amount)
 	}, nil)
 }
 
@@ -262,7 +261,7 @@ func (l *Limits) checkNumbers(given int) error {
 	if given == len(l.resources) {
 		return nil
 	}
-	return fmt.Errorf("leaseway: %d numbers for %d limits: pass one for each, in order", given, len(l.resources))
+	return badOption("numbers", "%d numbers for %d limits: pass one for each, in order", given, len(l.resources))
 }
 
 // RefusalError says that a limit refuses a request for permits of several. Nothing was taken from any of them.

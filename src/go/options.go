@@ -3,7 +3,6 @@ package leaseway
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"net"
 	"time"
@@ -188,7 +187,7 @@ func WithPriority(priority int64) ResourceOption {
 func WithBurst(permits float64) ResourceOption {
 	return resourceOption(func(s *resourceSettings) {
 		if !(permits >= 0) {
-			s.err = &OptionError{"burst", fmt.Sprintf("%g is not a number of permits", permits)}
+			s.err = badOption("burst", "%g is not a number of permits", permits)
 		}
 		s.burst = limiter.Burst{Kind: limiter.PermitsBurst, Permits: permits}
 	})
@@ -199,7 +198,7 @@ func WithBurst(permits float64) ResourceOption {
 func WithWindow(window time.Duration) ResourceOption {
 	return resourceOption(func(s *resourceSettings) {
 		if window < 0 {
-			s.err = &OptionError{"window", fmt.Sprintf("%v is negative", window)}
+			s.err = badOption("window", "%v is negative", window)
 		}
 		s.burst = limiter.Burst{Kind: limiter.WindowBurst, Window: window}
 	})
@@ -209,7 +208,7 @@ func WithWindow(window time.Duration) ResourceOption {
 func WithMaxDebt(permits int) ResourceOption {
 	return resourceOption(func(s *resourceSettings) {
 		if permits < 0 {
-			s.err = &OptionError{"maximum debt", fmt.Sprintf("%d is negative", permits)}
+			s.err = badOption("maximum debt", "%d is negative", permits)
 		}
 		s.maxDebt = uint64(permits)
 	})

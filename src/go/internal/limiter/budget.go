@@ -132,9 +132,17 @@ func (b *Budget) GiveBack(amount float64, in SpentIn) {
 	})
 }
 
-// Charge spends an amount that was used already. What the allowance does not cover is owed.
-func (b *Budget) Charge(amount float64) {
-	b.update(func(now time.Duration) { b.book.Charge(now, amount) })
+// Charge spends an amount that was used already. What the allowance does not cover is owed. The error is ErrClosed.
+func (b *Budget) Charge(amount float64) error {
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return ErrClosed
+	}
+	b.book.Charge(now, amount)
+	b.serve(now)
+	return nil
 }
 
 func (b *Budget) update(change func(now time.Duration)) {

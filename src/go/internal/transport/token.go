@@ -30,7 +30,7 @@ type Token struct {
 func NewToken(text string) (*Token, error) {
 	header, err := bearer(text)
 	if err != nil {
-		return nil, fmt.Errorf("leaseway: the token: %w", err)
+		return nil, err
 	}
 	return &Token{header: header}, nil
 }
@@ -68,12 +68,12 @@ func (t *Token) authorization() string {
 func readToken(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("leaseway: cannot read the token: %w", err)
+		return "", fmt.Errorf("cannot read the token: %w", err)
 	}
 	// Servers ignore a trailing line break, too.
 	header, err := bearer(strings.TrimRight(string(text), "\r\n"))
 	if err != nil {
-		return "", fmt.Errorf("leaseway: %s: %w", path, err)
+		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	return header, nil
 }
