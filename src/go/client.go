@@ -222,8 +222,7 @@ func (c *Client) Gauge(name string, options ...ResourceOption) (*Gauge, error) {
 // Budget opens a resource of kind BUDGET: an amount that may be spent in each period. Wants, modes and bursts do not apply
 // to it.
 func (c *Client) Budget(name string, options ...ResourceOption) (*Budget, error) {
-	// Nothing may be spent after the expiry.
-	o, err := c.open(name, kindBudget, append(slices.Clip(options), Pessimistic, WithWants(0)))
+	o, err := c.open(name, kindBudget, options)
 	if err != nil {
 		return nil, err
 	}
@@ -244,17 +243,9 @@ func (c *Client) open(name, kind string, options []ResourceOption) (*opened, err
 	if err := checkID("name of the resource", name); err != nil {
 		return nil, err
 	}
-	s := resourceSettings{mode: c.mode, maxDebt: limiter.DefaultMaxDebt}
-	for _, option := range options {
-		option.applyToResource(&s)
-	}
-	if s.err != nil {
-		return nil, s.err
-	}
-	if s.wants != nil {
-		if err := checkWants(*s.wants); err != nil {
-			return nil, err
-		}
+	s, err := newResourceSettings(kind, options)
+	if err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,11 +256,15 @@ func (c *Client) open(name, kind string, options []ResourceOption) (*opened, err
 		if known.kind != kind {
 			return nil, &KindError{name, known.kind, kind}
 		}
+		if err := s.checkSame(known.settings); err != nil {
+			return nil, err
+		}
 		// The lock keeps closeResource from removing it meanwhile.
 		known.refs.Add(1)
 		return known, nil
 	}
-	o := c.newOpened(name, kind, &s)
+	s.setDefaults(kind, c.mode)
+	o := c.newOpened(name, kind, s)
 	c.opened[name] = o
 	if o.budget != nil {
 		c.budgets[name] = o
@@ -289,19 +284,18 @@ func (c *Client) newOpened(name, kind string, s *resourceSettings) *opened {
 		client:     c,
 		id:         name,
 		kind:       kind,
-		mode:       s.mode,
-		priority:   s.priority,
+		settings:   s,
 		usable:     session.Usable{Basis: session.Unknown, Until: session.Never},
 		changed:    make(chan struct{}),
 		done:       make(chan struct{}),
 		estimateAt: session.Never,
 	}
 	o.refs.Store(1)
-	o.effectivePriority.Store(s.priority)
+	o.effectivePriority.Store(*s.priority)
 	onPressure := func() { notify(c.pressure) }
 	switch kind {
 	case kindRate:
-		o.rate = limiter.NewRate(c.start, s.burst, s.maxDebt, onPressure)
+		o.rate = limiter.NewRate(c.start, *s.burst, *s.maxDebt, onPressure)
 	case kindGauge:
 		o.gauge = limiter.NewGauge(c.start, onPressure)
 	case kindBudget:
@@ -334,7 +328,7 @@ func (c *Client) release(o *opened) {
 	o.closeLimiter()
 	if o.budget != nil {
 		now, _ := c.clock.Now()
-		c.session.Want(now, o.id, o.wants(now), session.Mode(o.mode))
+		c.session.Want(now, o.id, o.wants(now), session.Mode(*o.settings.mode))
 	}
 	c.session.Release(o.id)
 }
@@ -461,7 +455,7 @@ func (c *Client) want(now time.Duration, o *opened) {
 	if lease := c.session.Lease(now, o.id); lease != nil && wants.Outstanding <= lease.Capacity {
 		wants.Outstanding = 0
 	}
-	isUrgent := c.session.Want(now, o.id, wants, session.Mode(o.mode))
+	isUrgent := c.session.Want(now, o.id, wants, session.Mode(*o.settings.mode))
 	if wants.Outstanding > 0 || isUrgent && o.isUnderPressure() {
 		c.estimateSoon(now)
 	}
@@ -586,11 +580,11 @@ func (c *Client) describeFallback() string {
 		}
 		if lease := c.session.Lease(now, id); lease != nil {
 			described = append(described, fmt.Sprintf("%q may use its lease of %g for another %d s, then mode %s decides",
-				id, lease.Capacity, int((lease.End-now).Seconds()), o.mode))
+				id, lease.Capacity, int((lease.End-now).Seconds()), *o.settings.mode))
 			continue
 		}
 		usable, _ := c.session.Usable(now, id)
-		described = append(described, fmt.Sprintf("%q may use %g (mode %s)", id, usable.Capacity, o.mode))
+		described = append(described, fmt.Sprintf("%q may use %g (mode %s)", id, usable.Capacity, *o.settings.mode))
 	}
 	if len(described) == 0 {
 		return "nothing is wanted"

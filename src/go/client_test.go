@@ -280,6 +280,38 @@ func TestOptionsReplaceVariablesOfTheEnvironment(t *testing.T) {
 	must(open(leaseway.WithTLS(nil)))
 }
 
+func TestOptionsThatDoNotApplyAreRefused(t *testing.T) {
+	client := dial(t, startFake(t, 1).address)
+	options := []leaseway.ResourceOption{leaseway.WithBurst(5), leaseway.WithPriority(3), leaseway.Pessimistic, leaseway.WithMaxDebt(7)}
+	rate := must(client.Rate("rate", append(options, leaseway.WithWants(10))...))
+	if err := rate.SetWants(20); err != nil {
+		t.Fatal(err)
+	}
+	must(client.Rate("rate"))
+	must(client.Rate("rate", append(options, leaseway.WithWants(10))...))
+	must(client.Gauge("estimated", leaseway.Safe, leaseway.WithPriority(0)))
+	for setting, open := range map[string]func() error{
+		"wants":                   func() error { _, err := client.Rate("rate", leaseway.WithWants(11)); return err },
+		"priority":                func() error { _, err := client.Rate("rate", leaseway.WithPriority(4)); return err },
+		"mode":                    func() error { _, err := client.Rate("rate", leaseway.Safe); return err },
+		"burst":                   func() error { _, err := client.Rate("rate", leaseway.WithWindow(time.Second)); return err },
+		"maximum debt":            func() error { _, err := client.Rate("rate", leaseway.WithMaxDebt(8)); return err },
+		"wants of another":        func() error { _, err := client.Gauge("estimated", leaseway.WithWants(1)); return err },
+		"burst of a gauge":        func() error { _, err := client.Gauge("g", leaseway.WithBurst(5)); return err },
+		"maximum debt of a share": func() error { _, err := client.Share("s", 1, leaseway.WithMaxDebt(5)); return err },
+		"mode of a budget":        func() error { _, err := client.Budget("b", leaseway.Optimistic); return err },
+		"wants of a budget":       func() error { _, err := client.Budget("b", leaseway.WithWants(5)); return err },
+	} {
+		var option *leaseway.OptionError
+		if err := open(); !errors.As(err, &option) || !strings.HasPrefix(setting, option.Setting) {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
+	if names := client.Stats().Resources; len(names) != 2 {
+		t.Error("a refused resource was opened", names)
+	}
+}
+
 func TestAServerThatHangsIsNoReasonToUseALeaseAfterItsExpiry(t *testing.T) {
 	fake := startFake(t, 1000)
 	fake.set(func() { fake.lengthMs = 1500 })

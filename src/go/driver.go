@@ -474,9 +474,9 @@ func (c *Client) setStates(answer *transport.Answer, usage map[string]*session.U
 			o.setPool(now, suspended, nil, nil)
 		}
 		if priority, known := answer.Priorities[o.id]; known {
-			if o.effectivePriority.Swap(priority) != priority && priority != o.priority {
+			if o.effectivePriority.Swap(priority) != priority && priority != *o.settings.priority {
 				c.log.Info("the server counts this client at another priority than it requested", "resource", o.id,
-					"claimed", o.priority, "priority", priority)
+					"claimed", *o.settings.priority, "priority", priority)
 			}
 		}
 	}

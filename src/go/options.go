@@ -14,7 +14,8 @@ import (
 // Option configures a client.
 type Option interface{ applyToClient(*settings) }
 
-// ResourceOption configures a resource. All handles of a resource share the settings of the first one.
+// ResourceOption configures a resource. All handles of a resource share the settings of the first one. Opening another
+// handle with an option that differs from them fails with an [OptionError], and so does an option for another kind.
 type ResourceOption interface{ applyToResource(*resourceSettings) }
 
 type settings struct {
@@ -33,13 +34,77 @@ type settings struct {
 	dial       func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
+// resourceSettings has the settings of a resource. Those that no option has set are nil; without wants, they are estimated.
 type resourceSettings struct {
 	wants    *float64
-	priority int64
-	mode     Mode
-	burst    limiter.Burst
-	maxDebt  uint64
+	priority *int64
+	mode     *Mode
+	burst    *limiter.Burst
+	maxDebt  *uint64
 	err      error
+}
+
+// newResourceSettings checks options for a resource of a kind.
+func newResourceSettings(kind string, options []ResourceOption) (*resourceSettings, error) {
+	s := new(resourceSettings)
+	for _, option := range options {
+		option.applyToResource(s)
+	}
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case kind != kindRate && s.burst != nil:
+		return nil, badOption("burst", "it applies to rates, not to a %s", kind)
+	case kind != kindRate && s.maxDebt != nil:
+		return nil, badOption("maximum debt", "it applies to rates, not to a %s", kind)
+	case kind == kindBudget && s.wants != nil:
+		return nil, badOption("wants", "a budget always asks for what is needed")
+	case kind == kindBudget && s.mode != nil:
+		return nil, badOption("mode", "after the expiry nothing is spent of a budget, in any mode")
+	case s.wants != nil:
+		return s, checkWants(*s.wants)
+	}
+	return s, nil
+}
+
+// checkSame returns an error if a setting differs from those of a resource that is open already.
+func (s *resourceSettings) checkSame(known *resourceSettings) error {
+	const why = "it differs from that of the first handle, which all handles of a resource share"
+	switch {
+	case differs(s.wants, known.wants):
+		return badOption("wants", why)
+	case differs(s.priority, known.priority):
+		return badOption("priority", why)
+	case differs(s.mode, known.mode):
+		return badOption("mode", why)
+	case differs(s.burst, known.burst):
+		return badOption("burst", why)
+	case differs(s.maxDebt, known.maxDebt):
+		return badOption("maximum debt", why)
+	}
+	return nil
+}
+
+func differs[T comparable](given, known *T) bool {
+	return given != nil && (known == nil || *given != *known)
+}
+
+// setDefaults sets what no option has set, for a resource of a kind and a client of this mode.
+func (s *resourceSettings) setDefaults(kind string, mode Mode) {
+	if kind == kindBudget {
+		// Nothing may be spent after the expiry.
+		mode, s.wants = Pessimistic, new(float64)
+	}
+	setDefault(&s.priority, 0)
+	setDefault(&s.mode, mode)
+	setDefault(&s.burst, limiter.Burst{})
+	setDefault(&s.maxDebt, limiter.DefaultMaxDebt)
+}
+
+func setDefault[T any](setting **T, value T) {
+	if *setting == nil {
+		*setting = &value
+	}
 }
 
 type clientOption func(*settings)
@@ -68,7 +133,7 @@ func (m Mode) String() string { return session.Mode(m).String() }
 
 func (m Mode) applyToClient(s *settings) { s.mode = m }
 
-func (m Mode) applyToResource(s *resourceSettings) { s.mode = m }
+func (m Mode) applyToResource(s *resourceSettings) { s.mode = &m }
 
 // WithMode sets the [Mode] of a client or of a resource. A Mode is an option itself, too.
 func WithMode(mode Mode) interface {
@@ -179,7 +244,7 @@ func WithWants(wants float64) ResourceOption {
 
 // WithPriority sets the priority that this client claims (default 0). Its meaning depends on the resource.
 func WithPriority(priority int64) ResourceOption {
-	return resourceOption(func(s *resourceSettings) { s.priority = priority })
+	return resourceOption(func(s *resourceSettings) { s.priority = &priority })
 }
 
 // WithBurst sets the number of permits of a rate that may pass at once after a pause. The default is one permit plus
@@ -189,7 +254,7 @@ func WithBurst(permits float64) ResourceOption {
 		if !(permits >= 0) {
 			s.err = badOption("burst", "%g is not a number of permits", permits)
 		}
-		s.burst = limiter.Burst{Kind: limiter.PermitsBurst, Permits: permits}
+		s.burst = &limiter.Burst{Kind: limiter.PermitsBurst, Permits: permits}
 	})
 }
 
@@ -200,7 +265,7 @@ func WithWindow(window time.Duration) ResourceOption {
 		if window < 0 {
 			s.err = badOption("window", "%v is negative", window)
 		}
-		s.burst = limiter.Burst{Kind: limiter.WindowBurst, Window: window}
+		s.burst = &limiter.Burst{Kind: limiter.WindowBurst, Window: window}
 	})
 }
 
@@ -210,6 +275,7 @@ func WithMaxDebt(permits int) ResourceOption {
 		if permits < 0 {
 			s.err = badOption("maximum debt", "%d is negative", permits)
 		}
-		s.maxDebt = uint64(permits)
+		maxDebt := uint64(permits)
+		s.maxDebt = &maxDebt
 	})
 }

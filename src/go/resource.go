@@ -24,8 +24,7 @@ type opened struct {
 	client   *Client
 	id       string
 	kind     string
-	mode     Mode
-	priority int64
+	settings *resourceSettings
 	// rate, gauge or budget enforces the capacity; none of them for a resource without a limiter.
 	rate   *limiter.Rate
 	gauge  *limiter.Gauge
@@ -83,9 +82,9 @@ func (o *opened) wants(now time.Duration) session.Wants {
 	if o.budget != nil {
 		amount, spent := o.budget.Wants(now)
 		o.lastWants = amount
-		return session.Wants{Amount: amount, Priority: o.priority, Spent: spent}
+		return session.Wants{Amount: amount, Priority: *o.settings.priority, Spent: spent}
 	}
-	wants := session.Wants{Amount: o.fixed, Priority: o.priority, Outstanding: o.inUse}
+	wants := session.Wants{Amount: o.fixed, Priority: *o.settings.priority, Outstanding: o.inUse}
 	// Read the peak once, because reading resets it, and both wants and usage depend on it.
 	peak := uint64(0)
 	if o.gauge != nil {
