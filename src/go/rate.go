@@ -21,7 +21,8 @@ type Rate struct {
 // Allow takes a permit if one is available now.
 func (r *Rate) Allow() bool { return r.limiter.TryAcquire(1) }
 
-// AllowN takes n permits if they are available now, or none. A number that exceeds the burst is never available at once.
+// AllowN takes n permits if they are available now, or none. A number above the burst is always refused, and not counted as
+// demand: wait for it with [Rate.WaitN], or raise the burst.
 func (r *Rate) AllowN(n int) bool {
 	count, err := checkCount(n)
 	return err == nil && r.limiter.TryAcquire(count)
