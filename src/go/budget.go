@@ -29,8 +29,9 @@ func (b *Budget) TrySpend(amount float64) bool {
 	return err == nil
 }
 
-// Spend waits until the allowance covers an amount, and spends it. No caller that came later is served before. If the
-// budget is spent, this waits for the next period. A wait whose context ends has spent nothing.
+// Spend waits until the allowance covers an amount, and spends it. If the budget is spent, this waits for the next period.
+// No caller that came later is served before: an amount above the whole budget blocks all callers behind it until its
+// context ends. A wait whose context ends has spent nothing.
 func (b *Budget) Spend(ctx context.Context, amount float64) error {
 	if err := checkAmount(amount); err != nil {
 		return err
@@ -81,10 +82,10 @@ func (b *Budget) Charge(amount float64) error {
 	return b.limiter.Charge(amount)
 }
 
-// Owed returns what was charged and is not covered by an allowance yet. Closing the last handle drops it.
+// Owed returns the unpaid debt: what was charged and is not covered by an allowance yet. Closing the last handle drops it.
 func (b *Budget) Owed() float64 { return b.limiter.Owed() }
 
-// Left returns what may be spent now, without asking. It is 0 while something is owed.
+// Left returns the remaining allowance: what may be spent without asking the server. It is 0 while something is owed.
 func (b *Budget) Left() float64 { return b.limiter.Left() }
 
 // Spent returns what this client has spent in the current period, since the budget was opened.

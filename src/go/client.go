@@ -70,7 +70,7 @@ type Client struct {
 }
 
 // Dial returns a client of the node with a server at endpoint, which is HOST:PORT, or https://HOST:PORT for TLS. The
-// default port is 5100. It connects in the background and keeps trying, so an unreachable server is not an error: see
+// default port is 5100. It connects in the background and keeps trying. An unreachable server is not an error: see
 // [Client.Ready].
 func Dial(endpoint string, options ...Option) (*Client, error) {
 	return dial(newSettings([]string{endpoint}, options))

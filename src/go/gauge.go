@@ -22,7 +22,8 @@ type Gauge struct {
 // any goroutine.
 func (g *Gauge) Acquire(ctx context.Context) (release func(), err error) { return g.AcquireN(ctx, 1) }
 
-// AcquireN waits for n permits at once. No caller that came later is admitted before.
+// AcquireN waits for n permits at once. No caller that came later is admitted before: a number above the capacity blocks all
+// callers behind it until its context ends or the capacity rises.
 func (g *Gauge) AcquireN(ctx context.Context, n int) (release func(), err error) {
 	count, err := checkCount(n)
 	if err != nil {

@@ -31,7 +31,8 @@ func (r *Rate) Of(n int) Cost { return Cost{r.opened, float64(n)} }
 // Of returns n permits of this gauge, for [Client.Limits].
 func (g *Gauge) Of(n int) Cost { return Cost{g.opened, float64(n)} }
 
-// Of returns an amount of this budget, for [Client.Limits].
+// Of returns an amount of this budget, for [Client.Limits]. An amount above the whole budget blocks all callers behind it, see
+// [Budget.Spend].
 func (b *Budget) Of(amount float64) Cost { return Cost{b.opened, amount} }
 
 // Limits are several limits that an operation needs permits of, or amounts if they are budgets.
@@ -89,7 +90,7 @@ func (o *opened) part(number float64) (limiter.Part, error) {
 	return limiter.Part{Rate: o.rate, Gauge: o.gauge, N: n}, err
 }
 
-// WithPermits returns the same limits with other numbers of permits or amounts, one for each.
+// WithPermits returns the same limits with other numbers, one for each: permits of rates and gauges, amounts of budgets.
 func (l *Limits) WithPermits(numbers ...float64) (*Limits, error) {
 	if err := l.checkNumbers(len(numbers)); err != nil {
 		return nil, err
@@ -108,7 +109,8 @@ func (l *Limits) Resources() []string {
 
 // Acquire waits for the permits of all limits, and takes them together. The permits of gauges are in use until release is
 // called, which is idempotent; those of rates are used up, and amounts of budgets are spent. Gauges and budgets stay open
-// until release is called; with rates alone it may be ignored. If the context ends first, nothing is taken.
+// until release is called; with rates alone it may be ignored. If the context ends first, nothing is taken. More than a
+// gauge or a budget can have blocks all callers behind this one meanwhile.
 func (l *Limits) Acquire(ctx context.Context) (release func(), err error) {
 	spends, err := l.joint.Acquire(ctx)
 	if err != nil {

@@ -199,8 +199,7 @@ func WithRefreshMin(interval time.Duration) Option {
 	return clientOption(func(s *settings) { s.pace.RefreshMin = interval })
 }
 
-// WithoutHints does not listen for hints of the server that asking now would change a lease. Changes take refresh
-// intervals instead of round trips, and there is one stream less.
+// WithoutHints disables the hint stream. Capacity changes then arrive with the next refresh.
 func WithoutHints() Option {
 	return clientOption(func(s *settings) { s.noHints = true })
 }
