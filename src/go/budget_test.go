@@ -68,7 +68,7 @@ func TestABudgetSpendsItsAllowanceAndNoMore(t *testing.T) {
 }
 
 func TestAReservationOfABudgetIsSettledOnce(t *testing.T) {
-	ctx, fake, _, tokens := openBudget(t)
+	ctx, fake, client, tokens := openBudget(t)
 	if _, ok := tokens.TryReserve(1); ok {
 		t.Error("before the first lease")
 	}
@@ -111,6 +111,9 @@ func TestAReservationOfABudgetIsSettledOnce(t *testing.T) {
 		t.Error(err)
 	}
 	expect("owed", 10, 3, 0)
+	if stats := client.Stats().Resources[0]; stats.Kind != "budget" || *stats.Budget != (leaseway.BudgetStats{Spent: 10, Owed: 3}) {
+		t.Error(stats, stats.Budget)
+	}
 	fake.set(func() { fake.capacity = 20 })
 	eventually(t, "it is paid", func() bool { return tokens.Owed() == 0 })
 	expect("paid", 13, 0, 7)

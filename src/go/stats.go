@@ -37,6 +37,8 @@ type Stats struct {
 // ResourceStats is the state of an open resource.
 type ResourceStats struct {
 	Name string
+	// Kind is that of a [KindError], such as "rate".
+	Kind string
 	// Capacity may be used now.
 	Capacity float64
 	Basis    Basis
@@ -53,6 +55,19 @@ type ResourceStats struct {
 	InUse uint64
 	// Debt has the debt of a rate in permits.
 	Debt uint64
+	// Budget is nil for other kinds.
+	Budget *BudgetStats
+}
+
+// BudgetStats is the state of a budget, in amounts.
+type BudgetStats struct {
+	// Spent has what this client has spent in the current period, and Left what remains of its allowance.
+	Spent float64
+	Left  float64
+	// Owed has the unpaid debt.
+	Owed float64
+	// Waiting has what callers wait for now.
+	Waiting float64
 }
 
 // Stats returns a snapshot of counters and resources.
@@ -82,7 +97,7 @@ func (c *Client) Stats() Stats {
 
 func (o *opened) stats(now time.Duration) ResourceStats {
 	usable, _, _ := o.current()
-	stats := ResourceStats{Name: o.id, Capacity: usable.Capacity, Basis: Basis(usable.Basis)}
+	stats := ResourceStats{Name: o.id, Kind: o.kind, Capacity: usable.Capacity, Basis: Basis(usable.Basis)}
 	if usable.Basis == session.Leased {
 		stats.LeaseLeft = max(usable.Until-now, 0)
 	}
@@ -96,6 +111,8 @@ func (o *opened) stats(now time.Duration) ResourceStats {
 	case o.gauge != nil:
 		stats.Arrived, stats.Taken, stats.Waiting = o.gauge.Arrived(), o.gauge.Taken(), o.gauge.Waiting()
 		stats.InUse = o.gauge.InUse()
+	case o.budget != nil:
+		stats.Budget = &BudgetStats{o.budget.Spent(), o.budget.Left(), o.budget.Owed(), o.budget.Waiting()}
 	}
 	return stats
 }

@@ -70,3 +70,18 @@ var resourceInts = []struct {
 	{upDownCounter, "leaseway_client_debt", "{permit}", "Debt of a rate.",
 		func(r *leaseway.ResourceStats) uint64 { return r.Debt }},
 }
+
+// budgetFloats are exported for budgets only.
+var budgetFloats = []struct {
+	name, description string
+	value             func(*leaseway.BudgetStats) float64
+}{
+	{"leaseway_client_budget_spent", "Amount that this client has spent in the current period.",
+		func(b *leaseway.BudgetStats) float64 { return b.Spent }},
+	{"leaseway_client_budget_left", "Amount that remains of the allowance of this client.",
+		func(b *leaseway.BudgetStats) float64 { return b.Left }},
+	{"leaseway_client_budget_owed", "Amount that was charged and is not covered by an allowance yet.",
+		func(b *leaseway.BudgetStats) float64 { return b.Owed }},
+	{"leaseway_client_budget_waiting", "Amount that callers wait for now.",
+		func(b *leaseway.BudgetStats) float64 { return b.Waiting }},
+}

@@ -43,10 +43,11 @@ type observer struct {
 	provider   metric.MeterProvider
 	attributes []attribute.KeyValue
 	// all is the option with the attributes of the client.
-	all    metric.MeasurementOption
-	counts []clientInstrument
-	floats []resourceFloat
-	ints   []resourceInt
+	all     metric.MeasurementOption
+	counts  []clientInstrument
+	floats  []resourceFloat
+	ints    []resourceInt
+	budgets []budgetFloat
 	// unlisted counts the resources without series.
 	unlisted metric.Int64Observable
 	series   series
@@ -65,6 +66,11 @@ type resourceInt struct {
 type resourceFloat struct {
 	instrument metric.Float64Observable
 	value      func(*leaseway.ResourceStats) float64
+}
+
+type budgetFloat struct {
+	instrument metric.Float64Observable
+	value      func(*leaseway.BudgetStats) float64
 }
 
 func observe(stats func() leaseway.Stats, options []Option) (metric.Registration, error) {
@@ -118,6 +124,14 @@ func (o *observer) create(meter metric.Meter) ([]metric.Observable, error) {
 		o.ints = append(o.ints, resourceInt{instrument, d.value})
 		all = append(all, instrument)
 	}
+	for _, d := range budgetFloats {
+		instrument, err := meter.Float64ObservableGauge(d.name, metric.WithUnit("{amount}"), metric.WithDescription(d.description))
+		if err != nil {
+			return nil, err
+		}
+		o.budgets = append(o.budgets, budgetFloat{instrument, d.value})
+		all = append(all, instrument)
+	}
 	return all, nil
 }
 
@@ -138,6 +152,11 @@ func (o *observer) collect(_ context.Context, to metric.Observer) error {
 		}
 		for _, integer := range o.ints {
 			to.ObserveInt64(integer.instrument, int64(integer.value(resource)), option)
+		}
+		for _, float := range o.budgets {
+			if resource.Budget != nil {
+				to.ObserveFloat64(float.instrument, float.value(resource.Budget), option)
+			}
 		}
 	}
 	return nil

@@ -66,6 +66,7 @@ func TestEachStatisticIsExported(t *testing.T) {
 		Resources: []leaseway.ResourceStats{
 			{Name: "jobs", Capacity: math.Inf(1), Arrived: 8, Taken: 9, Waiting: 10, InUse: 11},
 			{Name: "searches", Capacity: 12.5, LeaseLeft: 1500 * time.Millisecond, Wants: 13, Debt: 14},
+			{Name: "tokens", Budget: &leaseway.BudgetStats{Spent: 15, Left: 16, Owed: 17, Waiting: 18}},
 		},
 	}
 	registration, err := observe(func() leaseway.Stats { return stats },
@@ -100,6 +101,19 @@ func TestEachStatisticIsExported(t *testing.T) {
 		"leaseway_client_waiting{resource=searches}":                 0,
 		"leaseway_client_in_use{resource=searches}":                  0,
 		"leaseway_client_debt{resource=searches}":                    14,
+
+		"leaseway_client_capacity{resource=tokens}":                0,
+		"leaseway_client_wants{resource=tokens}":                   0,
+		"leaseway_client_lease_seconds{resource=tokens}":           0,
+		"leaseway_client_permits_requested_total{resource=tokens}": 0,
+		"leaseway_client_permits_taken{resource=tokens}":           0,
+		"leaseway_client_waiting{resource=tokens}":                 0,
+		"leaseway_client_in_use{resource=tokens}":                  0,
+		"leaseway_client_debt{resource=tokens}":                    0,
+		"leaseway_client_budget_spent{resource=tokens}":            15,
+		"leaseway_client_budget_left{resource=tokens}":             16,
+		"leaseway_client_budget_owed{resource=tokens}":             17,
+		"leaseway_client_budget_waiting{resource=tokens}":          18,
 	}
 	equal(t, collect(t, reader), want)
 

@@ -224,6 +224,13 @@ func (b *Budget) Spent() float64 {
 	return b.book.Spent()
 }
 
+// Waiting returns what callers wait for.
+func (b *Budget) Waiting() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting.ceil()
+}
+
 // Period returns the current period, or nil before the first lease.
 func (b *Budget) Period() *session.BudgetLease {
 	b.mu.Lock()
