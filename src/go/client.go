@@ -57,7 +57,7 @@ type Client struct {
 	budgets map[string]*opened
 	// closing: no resources can be opened, and only releases are sent.
 	closing bool
-	// estimateAt is when to estimate all demands next, and estimated when that was done last.
+	// estimateAt is when to estimate the demands of pressured resources next, and estimated when that was done last.
 	estimateAt time.Duration
 	estimated  time.Duration
 	// scheduled has earlier estimates of single resources. An entry counts if it has the time of its resource.
@@ -67,6 +67,11 @@ type Client struct {
 
 	// expiredLog is for the driver.
 	expiredLog throttle
+
+	// pressured has the resources with callers that have to wait, until their demand is estimated. It has a lock of its own,
+	// because limiters report them with their locks held.
+	pressuredMu sync.Mutex
+	pressured   map[*opened]struct{}
 }
 
 // Dial returns a client of the node with a server at endpoint, which is HOST:PORT, or https://HOST:PORT for TLS. The
@@ -125,6 +130,7 @@ func dial(s *settings) (*Client, error) {
 		opened:     map[string]*opened{},
 		budgets:    map[string]*opened{},
 		estimateAt: session.Never,
+		pressured:  map[*opened]struct{}{},
 	}
 	driver := &driver{client: client, dialer: dialer, deadline: s.pace.Deadline, outage: outage{now: time.Now}}
 	if !s.noHints {
@@ -292,7 +298,7 @@ func (c *Client) newOpened(name, kind string, s *resourceSettings) *opened {
 	}
 	o.refs.Store(1)
 	o.effectivePriority.Store(*s.priority)
-	onPressure := func() { notify(c.pressure) }
+	onPressure := func() { c.press(o) }
 	switch kind {
 	case kindRate:
 		o.rate = limiter.NewRate(c.start, *s.burst, *s.maxDebt, onPressure)
@@ -457,6 +463,7 @@ func (c *Client) want(now time.Duration, o *opened) {
 	}
 	isUrgent := c.session.Want(now, o.id, wants, session.Mode(*o.settings.mode))
 	if wants.Outstanding > 0 || isUrgent && o.isUnderPressure() {
+		c.addPressured(o)
 		c.estimateSoon(now)
 	}
 	if at, soon := o.nextSampleAt(); soon {
@@ -477,33 +484,50 @@ func (c *Client) takeAllowances(now time.Duration) {
 	}
 }
 
-// estimateSoon estimates all demands at this time, or a little later. The lock must be held.
+// press reports a resource with callers that have to wait. It does not block.
+func (c *Client) press(o *opened) {
+	c.addPressured(o)
+	notify(c.pressure)
+}
+
+func (c *Client) addPressured(o *opened) {
+	c.pressuredMu.Lock()
+	defer c.pressuredMu.Unlock()
+	c.pressured[o] = struct{}{}
+}
+
+func (c *Client) takePressured() map[*opened]struct{} {
+	c.pressuredMu.Lock()
+	defer c.pressuredMu.Unlock()
+	taken := c.pressured
+	c.pressured = map[*opened]struct{}{}
+	return taken
+}
+
+// estimateSoon estimates the demands of pressured resources at this time, or a little later. The lock must be held.
 func (c *Client) estimateSoon(at time.Duration) {
 	c.estimateAt = min(c.estimateAt, max(at, c.estimated+minEstimateInterval))
 }
 
-// dueEstimates returns the resources whose demands to estimate now: all of them if callers wait at some, else those of
-// the next request and those that are scheduled. Others are skipped, because there may be a hundred thousand. The lock
-// must be held.
+// dueEstimates returns the resources whose demands to estimate now: those where callers wait, those of the next request and
+// those that are scheduled. Others are skipped, because there may be a hundred thousand. The lock must be held.
 func (c *Client) dueEstimates(now time.Duration) []*opened {
 	var due []*opened
-	isRequestDue := c.session.IsDue(now)
-	if c.estimateAt <= now || isRequestDue {
-		ids := []string(nil)
-		if c.estimateAt > now {
-			ids = c.session.DueResources(now)
-		}
-		if c.estimateAt <= now || len(ids) == len(c.opened) {
-			// All are estimated. With most clients the next request asks for all resources.
-			c.estimateAt, c.estimated = session.Never, now
-			for _, o := range c.opened {
+	var pressured map[*opened]struct{}
+	if c.estimateAt <= now {
+		c.estimateAt, c.estimated = session.Never, now
+		pressured = c.takePressured()
+		for o := range pressured {
+			if c.opened[o.id] == o {
 				due = append(due, o)
 			}
-		} else {
-			for _, id := range ids {
-				if o := c.opened[id]; o != nil {
-					due = append(due, o)
-				}
+		}
+	}
+	if c.session.IsDue(now) {
+		for _, id := range c.session.DueResources(now) {
+			o := c.opened[id]
+			if _, isEstimated := pressured[o]; o != nil && !isEstimated {
+				due = append(due, o)
 			}
 		}
 	}
@@ -553,7 +577,7 @@ func (c *Client) apply(suspended time.Duration, changes []change) {
 		}
 		if usable.Capacity > before.Capacity && o.isUnderPressure() {
 			// With more capacity, more may be wanted.
-			notify(c.pressure)
+			c.press(o)
 		}
 		if before.Basis == session.Leased && usable.Basis == session.Fallback {
 			c.stats.leasesEnded.Add(1)

@@ -76,7 +76,7 @@ type step struct {
 	inFlight uint64
 	// wait is the time until the next step at the latest.
 	wait time.Duration
-	// watchesPressure: pressure at a limiter requires a step; it does not if demands will be estimated soon anyway.
+	// watchesPressure: pressure at a limiter requires a step; it does not if an estimate follows soon anyway.
 	watchesPressure bool
 	finished        bool
 }
