@@ -55,8 +55,9 @@ type Client struct {
 	opened  map[string]*opened
 	// budgets has the opened resources that are budgets.
 	budgets map[string]*opened
-	// closing: no resources can be opened, and only releases are sent.
-	closing bool
+	// closing: no resources can be opened, and only releases are sent. abandoned: nothing is sent.
+	closing   bool
+	abandoned bool
 	// estimateAt is when to estimate the demands of pressured resources next, and estimated when that was done last.
 	estimateAt time.Duration
 	estimated  time.Duration
@@ -373,11 +374,24 @@ func (c *Client) lease(id string) (capacity float64, left time.Duration) {
 
 // Close releases all leases, and waits until that is done or a release has failed; then they expire. It waits for a refresh
 // in flight first. Each request takes at most the deadline, see [WithDeadline]. A permit that is still in use loses its
-// lease. Callers that wait at a limiter get [ErrClosed]. Close is idempotent.
-func (c *Client) Close() error {
+// lease. Callers that wait at a limiter get [ErrClosed]. Close is idempotent, and returns nil.
+func (c *Client) Close() error { return c.Shutdown(context.Background()) }
+
+// Shutdown is [Client.Close], but waits no longer than the context lasts. If the context ends first, leases that are not
+// released yet expire, and the error is that of the context.
+func (c *Client) Shutdown(ctx context.Context) error {
 	c.beginClosing()
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	c.abandoned = true
+	c.mu.Unlock()
+	notify(c.wakeup)
 	<-c.done
-	return nil
+	return ctx.Err()
 }
 
 func (c *Client) beginClosing() {

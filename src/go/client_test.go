@@ -312,6 +312,34 @@ func TestOptionsThatDoNotApplyAreRefused(t *testing.T) {
 	}
 }
 
+func TestShutdownWaitsNoLongerThanItsContext(t *testing.T) {
+	server := startFake(t, 1)
+	client := dial(t, server.address, leaseway.WithDeadline(time.Hour))
+	rate := must(client.Rate("r", leaseway.WithWants(1)))
+	ready(t, client)
+	server.set(func() { server.silent = true })
+	if err := rate.SetWants(10); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a refresh is in flight", func() (is bool) {
+		server.set(func() { is = server.unanswered > 0 })
+		return is
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := client.Shutdown(ctx); err != context.DeadlineExceeded {
+		t.Error(err)
+	}
+	if err := client.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	server.set(func() {
+		if len(server.released) != 0 {
+			t.Error(server.released)
+		}
+	})
+}
+
 func TestAServerThatHangsIsNoReasonToUseALeaseAfterItsExpiry(t *testing.T) {
 	fake := startFake(t, 1000)
 	fake.set(func() { fake.lengthMs = 1500 })

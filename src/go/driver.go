@@ -124,6 +124,9 @@ func (d *driver) run() {
 
 // end is called when the session has ended and no lease is renewed any more.
 func (d *driver) end() {
+	if d.sent != nil {
+		d.sent.cancel()
+	}
 	if d.hints != nil {
 		d.follow(nil)
 	}
@@ -392,6 +395,10 @@ func (c *Client) step() step {
 	now, suspended := c.clock.Now()
 	for _, o := range c.dueEstimates(now) {
 		c.want(now, o)
+	}
+	if c.abandoned {
+		defer c.mu.Unlock()
+		return step{inFlight: c.session.InFlight(), finished: true}
 	}
 	next := step{outgoing: c.session.Poll(now)}
 	changes := c.changes(now)
