@@ -69,6 +69,18 @@ func TestBalancersPickTheirBackends(t *testing.T) {
 	}
 }
 
+func TestAFailureAfterTheBackOffBeginsAnother(t *testing.T) {
+	now := time.Now()
+	balancer := leaseway.NewWeightedBalancer([]leaseway.Weighted[string]{{"a", 1}},
+		leaseway.WithRetry(time.Second), leaseway.WithClock(func() time.Time { return now }))
+	balancer.Failed(0)
+	now = now.Add(2 * time.Second)
+	balancer.Failed(0)
+	if at, ok := balancer.NextRetry(); !ok || !at.Equal(now.Add(time.Second)) || balancer.IsEnabled(0) {
+		t.Error(at, ok)
+	}
+}
+
 func TestAPanicInAPredicateChangesNothing(t *testing.T) {
 	b := leaseway.NewWeightedBalancer([]leaseway.Weighted[string]{{"a", 2}, {"b", 1}})
 	func() {

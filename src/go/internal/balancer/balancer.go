@@ -86,7 +86,7 @@ func (b *Balancer) SetPaused(index int, isPaused bool) {
 // Failed disables a backend for the back-off. Failures during the back-off do not prolong it.
 func (b *Balancer) Failed(index int) {
 	at := b.now().Add(b.retry)
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	if backend := &b.backends[index]; !backend.hasFailed {
 		backend.hasFailed = true
