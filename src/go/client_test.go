@@ -658,7 +658,34 @@ func TestHTTPRequestsHoldAPermitUntilTheirBodyEnds(t *testing.T) {
 	if _, err := browser.Get("http://127.0.0.1:1"); err == nil || gauge.InUse() != 0 {
 		t.Error("a failed request keeps its permit")
 	}
+	// A response without a body has ended, whether or not its body is closed.
+	if _, err := browser.Head(web.URL); err != nil || gauge.InUse() != 0 {
+		t.Error(err, gauge.InUse())
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = leaseway.NewTransport(panicking{}, gauge).RoundTrip(must(http.NewRequest(http.MethodGet, web.URL, nil)))
+	}()
+	if gauge.InUse() != 0 {
+		t.Error("a panic keeps its permit")
+	}
+	idle := new(idleCounter)
+	(&http.Client{Transport: leaseway.NewTransport(idle, gauge)}).CloseIdleConnections()
+	if idle.closed != 1 {
+		t.Error(idle.closed)
+	}
 }
+
+type panicking struct{}
+
+func (panicking) RoundTrip(*http.Request) (*http.Response, error) { panic("a transport") }
+
+type idleCounter struct {
+	panicking
+	closed int
+}
+
+func (i *idleCounter) CloseIdleConnections() { i.closed++ }
 
 func TestGRPCCallsAndStreamsHoldAPermit(t *testing.T) {
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))

@@ -29,18 +29,33 @@ func (t *limitedTransport) RoundTrip(request *http.Request) (*http.Response, err
 		}
 		return nil, err
 	}
+	end = sync.OnceFunc(end)
+	isOngoing := false
+	defer func() {
+		// Also if there is a panic.
+		if !isOngoing {
+			end()
+		}
+	}()
 	response, err := t.base.RoundTrip(request)
-	if err != nil {
-		end()
-		return nil, err
+	if err != nil || response.Body == http.NoBody {
+		return response, err
 	}
-	body := &limitedBody{response.Body, sync.OnceFunc(end)}
+	isOngoing = true
+	body := &limitedBody{response.Body, end}
 	response.Body = body
 	if writer, isWriter := body.ReadCloser.(io.Writer); isWriter {
 		// The body of a response that switches protocols.
 		response.Body = &limitedStream{body, writer}
 	}
 	return response, nil
+}
+
+// CloseIdleConnections is for http.Client.
+func (t *limitedTransport) CloseIdleConnections() {
+	if base, has := t.base.(interface{ CloseIdleConnections() }); has {
+		base.CloseIdleConnections()
+	}
 }
 
 // limitedBody is a body with whose end an operation ends.
