@@ -133,7 +133,7 @@ func dial(s *settings) (*Client, error) {
 		estimateAt: session.Never,
 		pressured:  map[*opened]struct{}{},
 	}
-	driver := &driver{client: client, dialer: dialer, deadline: s.pace.Deadline, outage: outage{now: time.Now}}
+	driver := &driver{client: client, dialer: dialer, deadline: s.pace.Deadline}
 	if !s.noHints {
 		driver.hints = transport.NewHints(s.id, client.log)
 	}

@@ -19,10 +19,11 @@ const (
 // outage decides on log messages about failures: when several requests in a row have failed, now and then while that
 // lasts, and at its end.
 type outage struct {
-	now      func() time.Time
 	failures int
 	since    time.Time
+	// warned is when the last warning was logged, also of an earlier outage, and isLogged whether this one was.
 	warned   time.Time
+	isLogged bool
 	// servers has the last error of each server.
 	servers map[string]string
 }
@@ -30,7 +31,7 @@ type outage struct {
 // failed records a failure; why begins with the server. It returns the message to log, or an empty one. describeFallback
 // says what may be used meanwhile.
 func (o *outage) failed(server, why string, describeFallback func() string) string {
-	now := o.now()
+	now := time.Now()
 	if o.failures == 0 {
 		o.since, o.servers = now, map[string]string{}
 	}
@@ -41,7 +42,7 @@ func (o *outage) failed(server, why string, describeFallback func() string) stri
 	if o.failures < failuresBeforeWarning || !o.warned.IsZero() && now.Sub(o.warned) < warningInterval {
 		return ""
 	}
-	o.warned = now
+	o.warned, o.isLogged = now, true
 	var errors []string
 	for _, why := range o.servers {
 		errors = append(errors, why)
@@ -54,12 +55,12 @@ func (o *outage) failed(server, why string, describeFallback func() string) stri
 // over records an answer. It returns the message to log, if a warning was logged.
 func (o *outage) over(server string) string {
 	ended := *o
-	*o = outage{now: o.now}
-	if ended.warned.IsZero() {
+	*o = outage{warned: o.warned}
+	if !ended.isLogged {
 		return ""
 	}
 	return fmt.Sprintf("%s has answered, after %d failed requests in %.1f s",
-		server, ended.failures, o.now().Sub(ended.since).Seconds())
+		server, ended.failures, time.Since(ended.since).Seconds())
 }
 
 // throttle limits log messages about a kind of event to one per warningInterval. It counts the events.
