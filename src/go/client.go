@@ -103,6 +103,14 @@ func dial(s *settings) (*Client, error) {
 	if s.pace.Deadline <= 0 {
 		return nil, badOption("deadline", "%v is not positive", s.pace.Deadline)
 	}
+	for setting, span := range map[string]time.Duration{"maximum back-off": s.pace.BackoffMax, "minimum refresh interval": s.pace.RefreshMin} {
+		if span < 0 {
+			return nil, badOption(setting, "%v is negative", span)
+		}
+	}
+	if err := checkMode(s.mode); err != nil {
+		return nil, err
+	}
 	dialer, addresses, err := newDialer(s)
 	if err != nil {
 		return nil, err

@@ -64,6 +64,10 @@ func TestInvalidSettingsAreNamed(t *testing.T) {
 	}
 	var option *leaseway.OptionError
 	_, endpoint := leaseway.Dial("1:2:3")
+	_, backoff := leaseway.Dial("a", leaseway.WithBackoffMax(-1))
+	_, refresh := leaseway.Dial("a", leaseway.WithRefreshMin(-1))
+	_, mode := leaseway.Dial("a", leaseway.WithMode(7))
+	_, modeOfResource := client.Rate("r", leaseway.Mode(-1))
 	_, token := leaseway.Dial("a", leaseway.WithToken("\n"))
 	_, file := leaseway.Dial("a", leaseway.WithTokenFile(t.TempDir()+"/missing"))
 	if !errors.Is(file, os.ErrNotExist) {
@@ -71,7 +75,8 @@ func TestInvalidSettingsAreNamed(t *testing.T) {
 	}
 	rate, budget := must(client.Rate("rate")), must(client.Budget("budget"))
 	_, limits := client.Limits(rate.Of(-1))
-	all := []error{empty, encoding, wants, burst, window, endpoint, token, file, limits, rate.Charge(-1), budget.Charge(-1)}
+	all := []error{empty, encoding, wants, burst, window, endpoint, token, file, limits, rate.Charge(-1), budget.Charge(-1),
+		backoff, refresh, mode, modeOfResource}
 	for _, err := range all {
 		if !errors.As(err, &option) {
 			t.Error(err)

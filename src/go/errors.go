@@ -103,6 +103,13 @@ func checkID(setting, id string) error {
 	return nil
 }
 
+func checkMode(mode Mode) error {
+	if mode < Safe || mode > Optimistic {
+		return badOption("mode", "%d is none of Safe, Pessimistic and Optimistic", int(mode))
+	}
+	return nil
+}
+
 func checkWants(wants float64) error {
 	// Also false for NaN.
 	if wants >= 0 && wants <= maxWants {

@@ -133,7 +133,12 @@ func (m Mode) String() string { return session.Mode(m).String() }
 
 func (m Mode) applyToClient(s *settings) { s.mode = m }
 
-func (m Mode) applyToResource(s *resourceSettings) { s.mode = &m }
+func (m Mode) applyToResource(s *resourceSettings) {
+	if err := checkMode(m); err != nil {
+		s.err = err
+	}
+	s.mode = &m
+}
 
 // WithMode sets the [Mode] of a client or of a resource. A Mode is an option itself, too.
 func WithMode(mode Mode) interface {
