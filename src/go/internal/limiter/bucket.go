@@ -161,18 +161,6 @@ func (b *bucket) getCapacity() float64 { return b.capacity }
 
 func (b *bucket) inUse() uint64 { return 0 }
 
-// available returns the whole permits available now.
-func (b *bucket) available(now time.Duration) uint64 {
-	b.settle(now)
-	switch {
-	case b.isUnlimited():
-		return math.MaxUint64
-	case b.rate.isZero():
-		return 0
-	}
-	return whole(b.credit)
-}
-
 // charge takes n permits that were used already, from the credit first and then as debt. It returns the number of
 // charged permits, which is less than n only if the maximum debt is reached.
 func (b *bucket) charge(now time.Duration, n uint64) uint64 {
@@ -332,4 +320,4 @@ func depth(permits float64) uint128 {
 func units(permits uint64) uint128 { return unitsPerPermit.mul(permits) }
 
 // whole returns the whole permits in units.
-func whole(units uint128) uint64 { return units.div(unitsPerPermit) }
+func whole(units uint128) uint64 { return units.shiftRight(40).div(uint128{lo: 1_000_000_000}) }

@@ -70,6 +70,10 @@ func (a uint128) shiftLeft(n uint) uint128 {
 	return uint128{a.hi<<n | a.lo>>(64-n), a.lo << n}
 }
 
+func (a uint128) shiftRight(n uint) uint128 {
+	return uint128{a.hi >> n, a.lo>>n | a.hi<<(64-n)}
+}
+
 func (a uint128) float() float64 { return float64(a.hi)*0x1p64 + float64(a.lo) }
 
 func (a uint128) big() *big.Int {

@@ -297,17 +297,6 @@ func (r *Rate) Debt() uint64 {
 	return r.bucket.owed(now)
 }
 
-// Available returns the whole permits available without waiting; 0 while a caller waits.
-func (r *Rate) Available() uint64 {
-	now := r.lock()
-	defer r.unlock()
-	if r.frontier != nil {
-		return 0
-	}
-	available := r.bucket.available(now)
-	return available - min(r.reserved, available)
-}
-
 // Standing returns the current state.
 func (r *Rate) Standing() Standing {
 	now := r.lock()
