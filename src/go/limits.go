@@ -2,7 +2,6 @@ package leaseway
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -183,7 +182,7 @@ func (l *Limits) giveBack(spends limiter.Spends) error {
 	l.joint.Release()
 	for i, promise := range l.joint.Reserve() {
 		if rate := l.resources[i].rate; rate != nil {
-			_ = rate.Settle(promise, 0)
+			rate.Settle(promise, 0)
 		}
 	}
 	l.joint.GiveBack(spends)
@@ -338,7 +337,7 @@ func (r *Reservations) Settle(used ...float64) error {
 		return nil
 	}, func(i int, o *opened) {
 		if o.rate != nil {
-			_ = o.rate.Settle(r.promises[i], r.promises[i].N)
+			o.rate.Settle(r.promises[i], r.promises[i].N)
 		}
 	})
 }
@@ -346,12 +345,11 @@ func (r *Reservations) Settle(used ...float64) error {
 // Cancel settles for no permits.
 func (r *Reservations) Cancel() { _ = r.Settle(make([]float64, len(r.promises))...) }
 
-// counted counts permits that were not charged.
-func (o *opened) counted(err error) error {
-	var exceeded *limiter.DebtExceededError
-	if !errors.As(err, &exceeded) {
-		return err
+// counted counts permits that were not charged. There is an error if there are any.
+func (o *opened) counted(uncharged uint64) error {
+	if uncharged == 0 {
+		return nil
 	}
-	o.client.stats.uncharged.Add(exceeded.Uncharged)
-	return &DebtExceededError{toInt(exceeded.Uncharged), toInt(exceeded.MaxDebt)}
+	o.client.stats.uncharged.Add(uncharged)
+	return &DebtExceededError{toInt(uncharged), toInt(*o.settings.maxDebt)}
 }

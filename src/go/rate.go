@@ -75,7 +75,7 @@ func (r *Rate) TryReserveN(n int) (*Reservation, bool) {
 
 func (r *Rate) keep(promise limiter.Promise) (*Reservation, error) {
 	if !r.opened.retain() {
-		_ = r.limiter.Settle(promise, 0)
+		r.limiter.Settle(promise, 0)
 		return nil, ErrClosed
 	}
 	return &Reservation{rate: r, promise: promise}, nil
@@ -149,7 +149,7 @@ func (r *Reservation) Settle(used int) error {
 	defer r.rate.opened.drop()
 	count, err := checkCount(used)
 	if err != nil {
-		_ = r.rate.limiter.Settle(r.promise, r.promise.N)
+		r.rate.limiter.Settle(r.promise, r.promise.N)
 		return err
 	}
 	return r.rate.opened.counted(r.rate.limiter.Settle(r.promise, count))

@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,17 +10,6 @@ import (
 
 // ErrClosed says that the limiter was closed. Nothing was taken.
 var ErrClosed = errors.New("leaseway: the limiter was closed")
-
-// DebtExceededError says that a charge exceeded the maximum debt. The part up to the maximum was charged.
-type DebtExceededError struct {
-	// Uncharged has the permits that were not charged.
-	Uncharged uint64
-	MaxDebt   uint64
-}
-
-func (e *DebtExceededError) Error() string {
-	return fmt.Sprintf("leaseway: maximum debt of %d exceeded: %d permits were not charged", e.MaxDebt, e.Uncharged)
-}
 
 // maxTimer is the longest timer. At its end the head of the queue is checked again.
 const maxTimer = time.Hour
@@ -244,8 +232,8 @@ func (r *Rate) promiseTaken(n uint64) Promise {
 	return r.bucket.promise(n)
 }
 
-// Settle ends a promise: it returns unused permits, and charges usage beyond it.
-func (r *Rate) Settle(promise Promise, used uint64) error {
+// Settle ends a promise: it returns unused permits, and charges usage beyond it as Charge does.
+func (r *Rate) Settle(promise Promise, used uint64) (uncharged uint64) {
 	kept := min(used, promise.N)
 	now := r.lock()
 	r.bucket.usePart(now, promise, kept)
@@ -258,10 +246,11 @@ func (r *Rate) Settle(promise Promise, used uint64) error {
 }
 
 // Charge charges n permits that were used already. They are taken from the available credit, including credit saved for
-// a waiting caller; the rest becomes debt. No caller is admitted before the debt is paid.
-func (r *Rate) Charge(n uint64) error {
+// a waiting caller; the rest becomes debt. No caller is admitted before the debt is paid. Charge returns the permits beyond
+// the maximum debt, which were not charged.
+func (r *Rate) Charge(n uint64) (uncharged uint64) {
 	if n == 0 {
-		return nil
+		return 0
 	}
 	now := r.lock()
 	defer r.unlock()
@@ -274,10 +263,7 @@ func (r *Rate) Charge(n uint64) error {
 	if r.pending(now) > before {
 		r.raisePressure(now, before)
 	}
-	if charged < n {
-		return &DebtExceededError{Uncharged: n - charged, MaxDebt: whole(r.bucket.maxDebt)}
-	}
-	return nil
+	return n - charged
 }
 
 // Refund returns n permits that were taken and not used. The limiter assumes that they are those taken last, and returns

@@ -72,9 +72,7 @@ type Outgoing struct {
 	// Number identifies the request when its outcome is reported.
 	Number uint64
 	// Target is the server, as HOST:PORT.
-	Target string
-	// Deadline is when the session abandons the request.
-	Deadline time.Duration
+	Target   string
 	Asks     []Ask
 	Releases []Release
 	// Stream is a message on a stream of renewals.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -89,7 +90,7 @@ func TestClientsOverALossyNetworkNeverExceedTheCapacity(t *testing.T) {
 			}
 		}
 		for now := time.Duration(0); now < 300*time.Second; now += 20 * ms {
-			slices.SortStableFunc(network, func(a, b delivery) int { return int(min(max(a.at-b.at, -1), 1)) })
+			slices.SortStableFunc(network, func(a, b delivery) int { return cmp.Compare(a.at, b.at) })
 			for len(network) > 0 && network[0].at <= now {
 				next := network[0]
 				network = network[1:]

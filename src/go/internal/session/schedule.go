@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -125,10 +126,7 @@ func (s *Session) earliest(isChosen func(*resource) bool) []string {
 	if len(order) > s.resourcesPerRequest {
 		// Those that have waited longest go first.
 		slices.SortFunc(order, func(a, b dueResource) int {
-			if a.due != b.due {
-				return int(min(max(a.due-b.due, -1), 1))
-			}
-			return strings.Compare(a.id, b.id)
+			return cmp.Or(cmp.Compare(a.due, b.due), strings.Compare(a.id, b.id))
 		})
 		order = order[:s.resourcesPerRequest]
 	}

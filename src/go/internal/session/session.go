@@ -219,11 +219,11 @@ func (s *Session) Poll(now time.Duration) *Outgoing {
 	// Releases that always fail must not let all other leases expire.
 	asksFirst := s.releaseFailed && s.firstDueTime() <= now
 	s.releaseFailed = false
-	out := &Outgoing{Target: s.route.target, Deadline: after(now, s.pace.Deadline)}
+	out := &Outgoing{Target: s.route.target}
 	if !asksFirst {
 		out.Releases = s.releases(now)
 	}
-	flight := &inFlight{sent: now, deadline: out.Deadline, releases: len(out.Releases) > 0}
+	flight := &inFlight{sent: now, deadline: after(now, s.pace.Deadline), releases: len(out.Releases) > 0}
 	switch {
 	case flight.releases:
 		for _, release := range out.Releases {
