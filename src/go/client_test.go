@@ -75,8 +75,9 @@ func TestInvalidSettingsAreNamed(t *testing.T) {
 	}
 	rate, budget := must(client.Rate("rate")), must(client.Budget("budget"))
 	_, limits := client.Limits(rate.Of(-1))
+	_, cost := client.Limits(rate.Of(1), leaseway.Cost{})
 	all := []error{empty, encoding, wants, burst, window, endpoint, token, file, limits, rate.Charge(-1), budget.Charge(-1),
-		backoff, refresh, mode, modeOfResource}
+		backoff, refresh, mode, modeOfResource, cost}
 	for _, err := range all {
 		if !errors.As(err, &option) {
 			t.Error(err)

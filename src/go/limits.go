@@ -55,11 +55,15 @@ type Limits struct {
 	refundable *limiter.Refundable
 }
 
-// Limits combines these costs. It returns an error if a number of permits is negative, or an amount is invalid.
+// Limits combines these costs, also those of other clients. It returns an [OptionError] if a number of permits is negative,
+// or an amount is invalid.
 func (c *Client) Limits(costs ...Cost) (*Limits, error) {
 	resources := make([]*opened, len(costs))
 	numbers := make([]float64, len(costs))
 	for i, cost := range costs {
+		if cost.opened == nil {
+			return nil, badOption("cost", "number %d is empty: use the method Of of a rate, gauge or budget", i+1)
+		}
 		resources[i], numbers[i] = cost.opened, cost.number
 	}
 	return newLimits(resources, numbers, new(limiter.Refundable))
