@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"os"
+	"os/signal"
 	"time"
 
 	"google.golang.org/grpc"
@@ -61,6 +63,67 @@ func ExampleClient_Ready() {
 	if err := client.Ready(ctx); err != nil {
 		log.Print(err) // names the resources without a lease, and says why there is none
 	}
+}
+
+func ExampleDialEnv() {
+	// LEASEWAY_SERVER=a.internal:5100,b.internal:5100 LEASEWAY_TLS_CA=ca.pem
+	client, err := leaseway.DialEnv(leaseway.WithDeadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+}
+
+func ExampleClient_Shutdown() {
+	client, err := leaseway.Dial("127.0.0.1:5100")
+	if err != nil {
+		log.Fatal(err)
+	}
+	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer cancel()
+	// … serve until the signal …
+	<-stop.Done()
+	// First end what has permits. Then the leases go to other clients at once.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := client.Shutdown(ctx); err != nil {
+		log.Print("some leases were not released, and expire: ", err)
+	}
+}
+
+func ExampleShare() {
+	var client *leaseway.Client           // from Dial
+	var setWorkers func(capacity float64) // adapts to the capacity
+	workers, err := client.Share("workers", 40)
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() {
+		for {
+			// First, so that no change in between is missed.
+			changed := workers.Changed()
+			capacity, _ := workers.Capacity()
+			setWorkers(capacity)
+			select {
+			case <-changed:
+			case <-workers.Done():
+				return
+			}
+		}
+	}()
+}
+
+func ExamplePrices_Cost() {
+	prices, err := leaseway.ParsePrices([]byte(`{"small": {"input": 0.0000025, "output": "0.00001"}}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	cost, err := prices.Cost("small", map[string]int64{"input": 1000, "output": 200})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(cost)
+	// Output: 0.0045
 }
 
 func ExampleRate_Allow() {
@@ -268,6 +331,17 @@ func ExampleUnaryClientInterceptor() {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(leaseway.UnaryClientInterceptor(calls)),
 		grpc.WithStreamInterceptor(leaseway.StreamClientInterceptor(calls)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+}
+
+func ExampleStreamClientInterceptor() {
+	var streams *leaseway.Gauge // from Client.Gauge: a permit is in use until its stream ends
+	conn, err := grpc.NewClient("backend.internal:443",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStreamInterceptor(leaseway.StreamClientInterceptor(streams)))
 	if err != nil {
 		log.Fatal(err)
 	}
