@@ -316,8 +316,7 @@ func TestAWaitThatEndsHasSpentNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	failed := make(chan error)
 	go func() { failed <- spend(ctx, b, 6) }()
-	for !b.HasWaiting() {
-	}
+	eventually(t, b.HasWaiting)
 	served := make(chan error)
 	go func() { served <- spend(context.Background(), b, 5) }()
 	cancel()
@@ -332,8 +331,7 @@ func TestAWaitThatEndsHasSpentNothing(t *testing.T) {
 		t.Error(err)
 	}
 	go func() { failed <- spend(context.Background(), b, 1) }()
-	for !b.HasWaiting() {
-	}
+	eventually(t, b.HasWaiting)
 	b.Close()
 	if err := <-failed; err != ErrClosed {
 		t.Error(err)
@@ -359,8 +357,7 @@ func TestSettlingServesWaitingCallers(t *testing.T) {
 		in, err := b.Spend(context.Background(), 4)
 		served <- result{in, err}
 	}()
-	for !b.HasWaiting() {
-	}
+	eventually(t, b.HasWaiting)
 	b.Settle(10, 7, in)
 	if !b.HasWaiting() || b.Spent() != 7 {
 		t.Error("it was served too early", b.Spent())

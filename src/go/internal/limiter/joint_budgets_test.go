@@ -88,22 +88,14 @@ func TestABudgetIsWaitedForWithNothingHeld(t *testing.T) {
 		}
 		done <- spends
 	}()
-	await := func(b *Budget) {
-		t.Helper()
-		for end := time.Now().Add(10 * time.Second); !b.HasWaiting(); {
-			if time.Now().After(end) {
-				t.Fatal("nobody waits")
-			}
-		}
-	}
-	await(first)
+	eventually(t, first.HasWaiting)
 	expectSpent(t, "waiting for the first", map[*Budget]float64{first: 0, second: 0})
 	if !trySpend(second, 5) {
 		t.Error("the second is held")
 	}
 	// The second refuses now. It is waited for instead, and the first is given back.
 	first.Take(0, allowance(2, 3, 1000))
-	await(second)
+	eventually(t, second.HasWaiting)
 	expectSpent(t, "waiting for the second", map[*Budget]float64{first: 0, second: 5})
 	if wants, _ := second.Wants(0); wants != 2 {
 		t.Error("waiting counts once", wants)
@@ -115,15 +107,13 @@ func TestABudgetIsWaitedForWithNothingHeld(t *testing.T) {
 		t.Error("something is held")
 	}
 	second.Take(0, allowance(3, 7, 1000))
-	await(first)
+	eventually(t, first.HasWaiting)
 	expectSpent(t, "waiting for the first again", map[*Budget]float64{first: 3, second: 5})
 	if !slots.Gauge.TryAcquire(1) {
 		t.Error("the slot is held")
 	}
 	first.Take(0, allowance(4, 6, 1000))
-	for first.Spent() != 6 || second.Spent() != 7 || slots.Gauge.Waiting() != 1 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, func() bool { return first.Spent() == 6 && second.Spent() == 7 && slots.Gauge.Waiting() == 1 })
 	slots.Gauge.Release(1)
 	if spends := <-done; spends[0] == (SpentIn{}) || spends[1] == (SpentIn{}) || spends[2] != (SpentIn{}) {
 		t.Error(spends)
@@ -140,9 +130,7 @@ func TestAmountsAreGivenBackIfTheWaitForPermitsEnds(t *testing.T) {
 		failed <- err
 	}
 	go acquire(ctx)
-	for slots.Gauge.Waiting() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, func() bool { return slots.Gauge.Waiting() > 0 })
 	expectSpent(t, "waiting for permits", map[*Budget]float64{budget: 5})
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
@@ -150,9 +138,7 @@ func TestAmountsAreGivenBackIfTheWaitForPermitsEnds(t *testing.T) {
 	}
 	expectSpent(t, "cancelled", map[*Budget]float64{budget: 0})
 	go acquire(context.Background())
-	for slots.Gauge.Waiting() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, func() bool { return slots.Gauge.Waiting() > 0 })
 	slots.Gauge.Close()
 	if err := <-failed; err != ErrClosed {
 		t.Error(err)

@@ -415,9 +415,7 @@ func TestClosingOneLimiterEndsTheWaitAndLeavesTheOthers(t *testing.T) {
 	joint := NewJoint([]Part{{Rate: rate, N: 500}, {Gauge: gauge, N: 1}})
 	ended := make(chan error)
 	go func() { ended <- joint.Acquire(context.Background()) }()
-	for rate.Waiting() == 0 {
-		time.Sleep(ms)
-	}
+	eventually(t, func() bool { return rate.Waiting() > 0 })
 	if gauge.TryAcquire(1) {
 		t.Fatal("its permit is reserved")
 	}
