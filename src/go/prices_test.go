@@ -64,3 +64,21 @@ func TestUnitsAreNotNegative(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func FuzzParsePrices(f *testing.F) {
+	for _, table := range []string{
+		`{"a": {"input": 0.0000025, "output": "0.00001"}}`, `{"a": {"input": 1e15}}`, `{"a": {"input": "1e-18"}}`,
+		`{"a": {"input": 1e999999999}}`, `{"a": {}}`, `{"a": {"input": 1}, "a": {}}`, `{"a": {"input": "-0"}}`, `[]`, `{} 1`,
+	} {
+		f.Add([]byte(table), int64(1000))
+	}
+	f.Fuzz(func(t *testing.T, table []byte, units int64) {
+		prices, err := leaseway.ParsePrices(table)
+		if err != nil {
+			return
+		}
+		if cost, err := prices.Cost("a", map[string]int64{"input": units}); err == nil && !(cost >= 0 && cost <= 1e15) {
+			t.Errorf("%d units cost %g", units, cost)
+		}
+	})
+}
