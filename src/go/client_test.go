@@ -346,6 +346,91 @@ func TestShutdownWaitsNoLongerThanItsContext(t *testing.T) {
 	})
 }
 
+func TestAHintIsFollowedAtOnce(t *testing.T) {
+	server := startFake(t, 1)
+	hints := make(chan *wire.Hint)
+	server.set(func() { server.hints, server.refresh = hints, 3600 })
+	client := dial(t, server.address)
+	first, second := must(client.Rate("first", leaseway.WithWants(9))), must(client.Rate("second", leaseway.WithWants(9)))
+	ready(t, client)
+	server.set(func() { server.capacity = 5 })
+	hints <- &wire.Hint{ResourceId: []string{"first", "unknown"}}
+	eventually(t, "the hint is followed", func() bool { return first.Limit() == 5 && second.Limit() == 5 })
+	server.set(func() { server.capacity = 6 })
+	hints <- &wire.Hint{Everything: true}
+	eventually(t, "the hint is followed", func() bool { return first.Limit() == 6 && second.Limit() == 6 })
+	if stats := client.Stats(); stats.Hints != 2 {
+		t.Error(stats)
+	}
+}
+
+// The client knows the second server from the first one only.
+func TestThePeersOfADeadMasterAreAsked(t *testing.T) {
+	first, second := startFake(t, 1), startFake(t, 2)
+	first.set(func() { first.peers, first.hints = []string{first.address, second.address}, make(chan *wire.Hint) })
+	second.set(func() { second.hints = make(chan *wire.Hint) })
+	client := dial(t, first.address)
+	rate := must(client.Rate("r", leaseway.WithWants(2)))
+	ready(t, client)
+	eventually(t, "it learns the peers", func() bool { return len(client.Health().Endpoints) == 2 })
+	first.stop()
+	eventually(t, "a lease of the other", func() bool { return rate.Limit() == 2 })
+	if health := client.Health(); health.Server != second.address || health.Failures != 0 || health.LastError == "" {
+		t.Error(health)
+	}
+	eventually(t, "hints of the other", func() (is bool) {
+		second.set(func() { is = second.watchers > 0 })
+		return is
+	})
+	_ = client.Close()
+	second.set(func() {
+		if !slices.Equal(second.released, []string{"r"}) {
+			t.Error(second.released)
+		}
+	})
+}
+
+func TestLeasesAreRenewedByAStream(t *testing.T) {
+	server := startFake(t, 7)
+	server.set(func() { server.offersStreams, server.takesStreams, server.lengthMs = true, true, 3000 })
+	client := dial(t, server.address)
+	var rates []*leaseway.Rate
+	for i := range 120 {
+		rates = append(rates, must(client.Rate(fmt.Sprintf("r%d", i), leaseway.WithWants(7))))
+	}
+	ready(t, client)
+	asked := 0
+	eventually(t, "a stream", func() bool {
+		server.set(func() { asked = server.asked })
+		return client.RenewalStream() != 0
+	})
+	// Longer than the leases.
+	time.Sleep(4 * time.Second)
+	for _, rate := range rates {
+		if capacity, basis := rate.Capacity(); capacity != 7 || basis != leaseway.Leased {
+			t.Fatal(rate.Name(), capacity, basis)
+		}
+	}
+	server.set(func() {
+		if server.asked != asked || server.renewals < 2 || client.RenewalStream() == 0 {
+			t.Error(server.asked, asked, server.renewals)
+		}
+		server.capacity = 3
+	})
+	if err := rates[5].SetWants(70); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the changed demand is stated", func() bool { return rates[5].Limit() == 3 })
+	if limit := rates[6].Limit(); limit != 7 {
+		t.Error("renewals keep their capacity", limit)
+	}
+	server.set(func() { server.takesStreams = false })
+	eventually(t, "requests replace the stream", func() bool { return client.RenewalStream() == 0 && rates[6].Limit() == 3 })
+	if stats := client.Stats(); stats.LeasesEnded != 0 {
+		t.Error(stats.LeasesEnded)
+	}
+}
+
 func TestAServerThatHangsIsNoReasonToUseALeaseAfterItsExpiry(t *testing.T) {
 	fake := startFake(t, 1000)
 	fake.set(func() { fake.lengthMs = 1500 })

@@ -25,6 +25,10 @@ type fake struct {
 	lengthMs int64
 	// budget is set if its resources are budgets.
 	budget *wire.BudgetLease
+	// refresh is the refresh interval in seconds.
+	refresh int64
+	// token is the last one.
+	token uint64
 	// asked counts the requests for capacity, and last is the last one.
 	asked    int
 	last     *wire.GetCapacityRequest
@@ -36,6 +40,12 @@ type fake struct {
 	unanswered int
 	// offersStreams: it says that it accepts streams of renewals, as behind a proxy that does not pass them.
 	offersStreams bool
+	// takesStreams: it accepts streams of renewals. renewals counts their messages.
+	takesStreams bool
+	renewals     int
+	// hints are sent to those who watch, if it is not nil. watchers counts them.
+	hints    chan *wire.Hint
+	watchers int
 	// redirects: it is not the master. It names master, which may be empty.
 	redirects bool
 	master    string
@@ -50,7 +60,7 @@ func startFake(t testing.TB, capacity float64) *fake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{address: listener.Addr().String(), capacity: capacity, lengthMs: 60_000}
+	f := &fake{address: listener.Addr().String(), capacity: capacity, lengthMs: 60_000, refresh: 1}
 	server := grpc.NewServer()
 	f.stop = server.Stop
 	server.RegisterService(&grpc.ServiceDesc{
@@ -60,6 +70,14 @@ func startFake(t testing.TB, capacity float64) *fake {
 			{MethodName: "ReleaseCapacity", Handler: unary(f.releaseCapacity)},
 			{MethodName: "Discovery", Handler: unary(f.discovery)},
 		},
+	}, nil)
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "leaseway.push.v1.Push",
+		Streams:     []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, Handler: f.watch}},
+	}, nil)
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "leaseway.session.v1.Session",
+		Streams:     []grpc.StreamDesc{{StreamName: "Renew", ServerStreams: true, ClientStreams: true, Handler: f.renew}},
 	}, nil)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
@@ -93,14 +111,69 @@ func (f *fake) getCapacity(ctx context.Context, request *wire.GetCapacityRequest
 	}
 	answer := new(wire.GetCapacityResponse)
 	for _, resource := range request.GetResource() {
-		answer.Response = append(answer.Response, &wire.ResourceResponse{
-			ResourceId: resource.ResourceId,
-			Gets: &wire.Lease{
-				ExpiryTime: proto.Int64(1), RefreshInterval: proto.Int64(1), Capacity: proto.Float64(f.capacity),
-				Token: proto.Uint64(uint64(f.asked)), RemainingMs: proto.Int64(f.lengthMs),
-			},
-			Budget: f.budget,
-		})
+		answer.Response = append(answer.Response, f.grant(resource.ResourceId))
+	}
+	return answer, nil
+}
+
+func (f *fake) grant(resource *string) *wire.ResourceResponse {
+	f.token++
+	return &wire.ResourceResponse{
+		ResourceId: resource,
+		Gets: &wire.Lease{
+			ExpiryTime: proto.Int64(1), RefreshInterval: proto.Int64(f.refresh), Capacity: proto.Float64(f.capacity),
+			Token: proto.Uint64(f.token), RemainingMs: proto.Int64(f.lengthMs),
+		},
+		Budget: f.budget,
+	}
+}
+
+func (f *fake) watch(_ any, stream grpc.ServerStream) error {
+	f.mu.Lock()
+	hints := f.hints
+	f.watchers++
+	f.mu.Unlock()
+	if hints == nil {
+		return status.Error(codes.Unimplemented, "no hints")
+	}
+	for hint := new(wire.Hint); ; {
+		if err := stream.SendMsg(hint); err != nil {
+			return err
+		}
+		select {
+		case hint = <-hints:
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+func (f *fake) renew(_ any, stream grpc.ServerStream) error {
+	for {
+		request := new(wire.RenewRequest)
+		if err := stream.RecvMsg(request); err != nil {
+			return err
+		}
+		answer, err := f.renewed(request)
+		if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(answer); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *fake) renewed(request *wire.RenewRequest) (*wire.RenewResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.takesStreams {
+		return nil, status.Error(codes.Unimplemented, "no streams")
+	}
+	f.renewals++
+	answer := &wire.RenewResponse{Sequence: request.GetSequence(), UnixTime: 1}
+	for _, entry := range request.GetEntry() {
+		answer.Grant = append(answer.Grant, &wire.Grant{Index: entry.GetIndex(), Response: f.grant(nil)})
 	}
 	return answer, nil
 }
