@@ -52,9 +52,9 @@ type Client struct {
 
 	mu      sync.Mutex
 	session *session.Session
-	opened  map[string]*opened
+	opened  map[string]*sharedResource
 	// budgets has the opened resources that are budgets.
-	budgets map[string]*opened
+	budgets map[string]*sharedResource
 	// closing: no resources can be opened, and only releases are sent. abandoned: nothing is sent.
 	closing   bool
 	abandoned bool
@@ -72,7 +72,7 @@ type Client struct {
 	// pressured has the resources with callers that have to wait, until their demand is estimated. It has a lock of its own,
 	// because limiters report them with their locks held.
 	pressuredMu sync.Mutex
-	pressured   map[*opened]struct{}
+	pressured   map[*sharedResource]struct{}
 }
 
 // Dial returns a client of the node with a server at endpoint, which is HOST:PORT, or https://HOST:PORT for TLS. The
@@ -136,10 +136,10 @@ func dial(s *settings) (*Client, error) {
 			ResourcesPerRequest: resourcesPerRequest,
 			Seed:                seed,
 		}),
-		opened:     map[string]*opened{},
-		budgets:    map[string]*opened{},
+		opened:     map[string]*sharedResource{},
+		budgets:    map[string]*sharedResource{},
 		estimateAt: session.Never,
-		pressured:  map[*opened]struct{}{},
+		pressured:  map[*sharedResource]struct{}{},
 	}
 	driver := &driver{client: client, dialer: dialer, deadline: s.pace.Deadline}
 	if !s.noHints {
@@ -254,7 +254,7 @@ func (c *Client) Share(name string, wants float64, options ...ResourceOption) (*
 	return &Share{Resource: Resource{opened: o}}, nil
 }
 
-func (c *Client) open(name, kind string, options []ResourceOption) (*opened, error) {
+func (c *Client) open(name, kind string, options []ResourceOption) (*sharedResource, error) {
 	if err := checkID("name of the resource", name); err != nil {
 		return nil, err
 	}
@@ -294,8 +294,8 @@ func (c *Client) open(name, kind string, options []ResourceOption) (*opened, err
 	return o, nil
 }
 
-func (c *Client) newOpened(name, kind string, s *resourceSettings) *opened {
-	o := &opened{
+func (c *Client) newOpened(name, kind string, s *resourceSettings) *sharedResource {
+	o := &sharedResource{
 		client:     c,
 		id:         name,
 		kind:       kind,
@@ -325,7 +325,7 @@ func (c *Client) newOpened(name, kind string, s *resourceSettings) *opened {
 }
 
 // closeResource is called when the last reference of a resource was dropped.
-func (c *Client) closeResource(o *opened) {
+func (c *Client) closeResource(o *sharedResource) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o.refs.Load() > 0 || c.opened[o.id] != o {
@@ -337,7 +337,7 @@ func (c *Client) closeResource(o *opened) {
 
 // release closes the limiter of a resource, and then releases its lease with the last report of what was spent. The lock
 // must be held throughout, so that no other caller releases the lease with an earlier report.
-func (c *Client) release(o *opened) {
+func (c *Client) release(o *sharedResource) {
 	delete(c.opened, o.id)
 	delete(c.budgets, o.id)
 	o.closeLimiter()
@@ -355,7 +355,7 @@ func (c *Client) record(id string, capacity float64) {
 }
 
 // demandChanged updates the demand for a resource. It is sent at once if it has changed enough.
-func (c *Client) demandChanged(o *opened) {
+func (c *Client) demandChanged(o *sharedResource) {
 	c.mu.Lock()
 	now, _ := c.clock.Now()
 	if c.opened[o.id] == o {
@@ -419,9 +419,9 @@ func (c *Client) beginClosing() {
 // and why. If the client is closed, the error is [ErrClosed].
 func (c *Client) Ready(ctx context.Context) error { return c.ready(ctx, nil) }
 
-func (c *Client) ready(ctx context.Context, only *opened) error {
+func (c *Client) ready(ctx context.Context, only *sharedResource) error {
 	c.mu.Lock()
-	var awaited []*opened
+	var awaited []*sharedResource
 	for _, o := range c.opened {
 		if only == nil || only == o {
 			awaited = append(awaited, o)
@@ -456,7 +456,7 @@ func (c *Client) isClosing() bool {
 	return c.closing
 }
 
-func (c *Client) notReady(awaited []*opened, cause error) error {
+func (c *Client) notReady(awaited []*sharedResource, cause error) error {
 	e := &NotReadyError{cause: cause}
 	c.mu.Lock()
 	if c.session.Failures() > 0 {
@@ -478,7 +478,7 @@ func (c *Client) notReady(awaited []*opened, cause error) error {
 }
 
 // want updates the demand for a resource. The lock must be held.
-func (c *Client) want(now time.Duration, o *opened) {
+func (c *Client) want(now time.Duration, o *sharedResource) {
 	wants := o.wants(now)
 	if lease := c.session.Lease(now, o.id); lease != nil && wants.Outstanding <= lease.Capacity {
 		wants.Outstanding = 0
@@ -507,22 +507,22 @@ func (c *Client) takeAllowances(now time.Duration) {
 }
 
 // press reports a resource with callers that have to wait. It does not block.
-func (c *Client) press(o *opened) {
+func (c *Client) press(o *sharedResource) {
 	c.addPressured(o)
 	notify(c.pressure)
 }
 
-func (c *Client) addPressured(o *opened) {
+func (c *Client) addPressured(o *sharedResource) {
 	c.pressuredMu.Lock()
 	defer c.pressuredMu.Unlock()
 	c.pressured[o] = struct{}{}
 }
 
-func (c *Client) takePressured() map[*opened]struct{} {
+func (c *Client) takePressured() map[*sharedResource]struct{} {
 	c.pressuredMu.Lock()
 	defer c.pressuredMu.Unlock()
 	taken := c.pressured
-	c.pressured = map[*opened]struct{}{}
+	c.pressured = map[*sharedResource]struct{}{}
 	return taken
 }
 
@@ -533,9 +533,9 @@ func (c *Client) estimateSoon(at time.Duration) {
 
 // dueEstimates returns the resources whose demands to estimate now: those where callers wait, those of the next request and
 // those that are scheduled. Others are skipped, because there may be a hundred thousand. The lock must be held.
-func (c *Client) dueEstimates(now time.Duration) []*opened {
-	var due []*opened
-	var pressured map[*opened]struct{}
+func (c *Client) dueEstimates(now time.Duration) []*sharedResource {
+	var due []*sharedResource
+	var pressured map[*sharedResource]struct{}
 	if c.estimateAt <= now {
 		c.estimateAt, c.estimated = session.Never, now
 		pressured = c.takePressured()
@@ -573,7 +573,7 @@ func (c *Client) nextEstimate() time.Duration {
 
 // change is a change of what may be used of a resource.
 type change struct {
-	o      *opened
+	o      *sharedResource
 	usable session.Usable
 }
 
@@ -649,7 +649,7 @@ func notify(channel chan struct{}) {
 // estimate is a scheduled estimate of the wants of a resource.
 type estimate struct {
 	at time.Duration
-	o  *opened
+	o  *sharedResource
 }
 
 // estimates is a heap.

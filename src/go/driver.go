@@ -467,7 +467,7 @@ func (c *Client) discovered(server string, peers []string, renewsByStream bool) 
 func (c *Client) setStates(answer *transport.Answer, usage map[string]*session.Usage) {
 	c.mu.Lock()
 	now, suspended := c.clock.Now()
-	var answered []*opened
+	var answered []*sharedResource
 	for i := range answer.Given {
 		if o := c.opened[answer.Given[i].ID]; o != nil {
 			answered = append(answered, o)

@@ -19,7 +19,7 @@ type Limiter interface {
 
 // Cost is what an operation costs at one limit: see [Rate.Of], [Gauge.Of] and [Budget.Of].
 type Cost struct {
-	opened *opened
+	opened *sharedResource
 	// number is a number of permits, or an amount of a budget.
 	number float64
 }
@@ -47,9 +47,9 @@ func (b *Budget) Of(amount float64) Cost { return Cost{b.opened, amount} }
 //
 // Limits are cheap, and need not be closed. They do not keep their resources open: the handles do.
 type Limits struct {
-	resources []*opened
+	resources []*sharedResource
 	// released has those of which an operation returns something at its end: gauges and budgets.
-	released []*opened
+	released []*sharedResource
 	joint    *limiter.JointBudgets
 	// refundable is shared with the same limits with other numbers.
 	refundable *limiter.Refundable
@@ -58,7 +58,7 @@ type Limits struct {
 // Limits combines these costs, also those of other clients. It returns an [OptionError] if a number of permits is negative,
 // or an amount is invalid.
 func (c *Client) Limits(costs ...Cost) (*Limits, error) {
-	resources := make([]*opened, len(costs))
+	resources := make([]*sharedResource, len(costs))
 	numbers := make([]float64, len(costs))
 	for i, cost := range costs {
 		if cost.opened == nil {
@@ -69,9 +69,9 @@ func (c *Client) Limits(costs ...Cost) (*Limits, error) {
 	return newLimits(resources, numbers, new(limiter.Refundable))
 }
 
-func newLimits(resources []*opened, numbers []float64, refundable *limiter.Refundable) (*Limits, error) {
+func newLimits(resources []*sharedResource, numbers []float64, refundable *limiter.Refundable) (*Limits, error) {
 	parts := make([]limiter.Part, len(resources))
-	var released []*opened
+	var released []*sharedResource
 	for i, o := range resources {
 		part, err := o.part(numbers[i])
 		if err != nil {
@@ -85,7 +85,7 @@ func newLimits(resources []*opened, numbers []float64, refundable *limiter.Refun
 	return &Limits{resources, released, limiter.NewJointBudgets(parts), refundable}, nil
 }
 
-func (o *opened) part(number float64) (limiter.Part, error) {
+func (o *sharedResource) part(number float64) (limiter.Part, error) {
 	if o.budget != nil {
 		return limiter.Part{Budget: o.budget, Amount: number}, checkAmount(number)
 	}
@@ -194,7 +194,7 @@ func (l *Limits) giveBack(spends limiter.Spends) error {
 }
 
 // retain keeps the resources open. It returns false if one is closed.
-func retain(resources []*opened) bool {
+func retain(resources []*sharedResource) bool {
 	for i, o := range resources {
 		if !o.retain() {
 			drop(resources[:i])
@@ -204,7 +204,7 @@ func retain(resources []*opened) bool {
 	return true
 }
 
-func drop(resources []*opened) {
+func drop(resources []*sharedResource) {
 	for _, o := range resources {
 		o.drop()
 	}
@@ -214,7 +214,7 @@ func drop(resources []*opened) {
 // [Budget.Charge]: one number for each limit. Those of gauges are ignored. If the maximum debt of rates is exceeded, the
 // error has a [DebtExceededError]. It names the first limit that has an error; the others were charged in full.
 func (l *Limits) Charge(numbers ...float64) error {
-	return l.each(numbers, func(_ int, o *opened, part limiter.Part) error {
+	return l.each(numbers, func(_ int, o *sharedResource, part limiter.Part) error {
 		if o.rate != nil {
 			return o.counted(o.rate.Charge(part.N))
 		}
@@ -226,7 +226,7 @@ func (l *Limits) Charge(numbers ...float64) error {
 // each limit. Those of gauges are ignored: release their permits. Budgets take an amount back while their period lasts, but
 // only from what was acquired with these limits and is not released yet, the oldest first: so refund before releasing.
 func (l *Limits) Refund(numbers ...float64) error {
-	return l.each(numbers, func(i int, o *opened, part limiter.Part) error {
+	return l.each(numbers, func(i int, o *sharedResource, part limiter.Part) error {
 		if o.rate != nil {
 			o.rate.Refund(part.N)
 		} else {
@@ -239,7 +239,7 @@ func (l *Limits) Refund(numbers ...float64) error {
 // each does something at each rate and budget, one number for each limit, and something else where the number is
 // invalid. It returns the first error.
 func (l *Limits) each(
-	numbers []float64, do func(i int, o *opened, part limiter.Part) error, invalid func(i int, o *opened),
+	numbers []float64, do func(i int, o *sharedResource, part limiter.Part) error, invalid func(i int, o *sharedResource),
 ) error {
 	if err := l.checkNumbers(len(numbers)); err != nil {
 		return err
@@ -333,13 +333,13 @@ func (r *Reservations) Settle(used ...float64) error {
 	}
 	defer drop(l.resources)
 	l.joint.Release()
-	return l.each(used, func(i int, o *opened, part limiter.Part) error {
+	return l.each(used, func(i int, o *sharedResource, part limiter.Part) error {
 		if o.rate != nil {
 			return o.counted(o.rate.Settle(r.promises[i], part.N))
 		}
 		o.budget.Settle(l.joint.Parts()[i].Amount, part.Amount, r.spends[i])
 		return nil
-	}, func(i int, o *opened) {
+	}, func(i int, o *sharedResource) {
 		if o.rate != nil {
 			o.rate.Settle(r.promises[i], r.promises[i].N)
 		}
@@ -350,7 +350,7 @@ func (r *Reservations) Settle(used ...float64) error {
 func (r *Reservations) Cancel() { _ = r.Settle(make([]float64, len(r.promises))...) }
 
 // counted counts permits that were not charged. There is an error if there are any.
-func (o *opened) counted(uncharged uint64) error {
+func (o *sharedResource) counted(uncharged uint64) error {
 	if uncharged == 0 {
 		return nil
 	}

@@ -19,8 +19,8 @@ const (
 	kindPlain  = "resource without a limiter"
 )
 
-// opened is an open resource: the state that all its handles share.
-type opened struct {
+// sharedResource is an open resource: the state that all its handles share.
+type sharedResource struct {
 	client   *Client
 	id       string
 	kind     string
@@ -56,27 +56,27 @@ type opened struct {
 	estimateAt time.Duration
 }
 
-func (o *opened) estimatesWants() bool {
+func (o *sharedResource) estimatesWants() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.demand != nil
 }
 
-func (o *opened) setFixedWants(wants float64) {
+func (o *sharedResource) setFixedWants(wants float64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.demand, o.fixed = nil, wants
 }
 
 // estimateWants estimates the wants from now on.
-func (o *opened) estimateWants() {
+func (o *sharedResource) estimateWants() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.demand = limiter.NewDemand(o.gauge != nil)
 }
 
 // wants returns the demand now.
-func (o *opened) wants(now time.Duration) session.Wants {
+func (o *sharedResource) wants(now time.Duration) session.Wants {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.budget != nil {
@@ -106,7 +106,7 @@ func (o *opened) wants(now time.Duration) session.Wants {
 
 // usage returns the usage of a pool since the last report. It is nil if there is neither a limiter nor reported usage:
 // then the server assumes that everything is used.
-func (o *opened) usage(now time.Duration, peak uint64) *session.Usage {
+func (o *sharedResource) usage(now time.Duration, peak uint64) *session.Usage {
 	switch {
 	case o.tracker == nil:
 		return nil
@@ -122,7 +122,7 @@ func (o *opened) usage(now time.Duration, peak uint64) *session.Usage {
 	return o.tracker.OfRate(o.counters(now))
 }
 
-func (o *opened) counters(now time.Duration) session.UsageCounters {
+func (o *sharedResource) counters(now time.Duration) session.UsageCounters {
 	counters := session.UsageCounters{At: now, Taken: o.units, Recharging: o.busy}
 	switch {
 	case o.rate != nil:
@@ -135,7 +135,7 @@ func (o *opened) counters(now time.Duration) session.UsageCounters {
 
 // setPool applies the state of a pool from an answer; pool is nil if the resource is none. usage is what the request of
 // that answer reported.
-func (o *opened) setPool(now, suspended time.Duration, pool *session.PoolState, usage *session.Usage) {
+func (o *sharedResource) setPool(now, suspended time.Duration, pool *session.PoolState, usage *session.Usage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if pool == nil && o.tracker == nil {
@@ -150,7 +150,7 @@ func (o *opened) setPool(now, suspended time.Duration, pool *session.PoolState, 
 }
 
 // apply applies what may be used. It returns what could be used before, and whether the resource is open.
-func (o *opened) apply(suspended time.Duration, usable session.Usable) (before session.Usable, isOpen bool) {
+func (o *sharedResource) apply(suspended time.Duration, usable session.Usable) (before session.Usable, isOpen bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before = o.usable
@@ -178,7 +178,7 @@ func leasedCapacity(usable *session.Usable) float64 {
 }
 
 // setUsable passes what may be used on to the limiter and to those who wait for a change.
-func (o *opened) setUsable(suspended time.Duration, usable session.Usable) {
+func (o *sharedResource) setUsable(suspended time.Duration, usable session.Usable) {
 	isSame := o.usable.SameValue(&usable)
 	o.usable = usable
 	o.setLimiter(suspended)
@@ -189,7 +189,7 @@ func (o *opened) setUsable(suspended time.Duration, usable session.Usable) {
 }
 
 // setLimiter passes what may be used on to the limiter, which has a clock that stops during a suspend.
-func (o *opened) setLimiter(suspended time.Duration) {
+func (o *sharedResource) setLimiter(suspended time.Duration) {
 	until := o.usable.Until
 	if until != session.Never {
 		until -= suspended
@@ -208,7 +208,7 @@ func (o *opened) setLimiter(suspended time.Duration) {
 
 // current returns what may be used now, and whether the resource is closed. A lease that has expired counts as such even
 // if the client's goroutine has not run since.
-func (o *opened) current() (usable session.Usable, changed <-chan struct{}, isClosed bool) {
+func (o *sharedResource) current() (usable session.Usable, changed <-chan struct{}, isClosed bool) {
 	now := o.client.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -220,7 +220,7 @@ func (o *opened) current() (usable session.Usable, changed <-chan struct{}, isCl
 }
 
 // nextSampleAt returns when to estimate wants again, if that should not wait for the next refresh.
-func (o *opened) nextSampleAt() (time.Duration, bool) {
+func (o *sharedResource) nextSampleAt() (time.Duration, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.demand == nil {
@@ -230,7 +230,7 @@ func (o *opened) nextSampleAt() (time.Duration, bool) {
 }
 
 // isUnderPressure returns whether callers wait or there is debt, and wants are estimated.
-func (o *opened) isUnderPressure() bool {
+func (o *sharedResource) isUnderPressure() bool {
 	waiting := uint64(0)
 	switch {
 	case o.budget != nil:
@@ -244,7 +244,7 @@ func (o *opened) isUnderPressure() bool {
 }
 
 // closeLimiter closes the limiter. The lock of the client must be held.
-func (o *opened) closeLimiter() {
+func (o *sharedResource) closeLimiter() {
 	switch {
 	case o.rate != nil:
 		o.rate.Close()
@@ -263,14 +263,14 @@ func (o *opened) closeLimiter() {
 	o.client.record(o.id, 0)
 }
 
-func (o *opened) closed() bool {
+func (o *sharedResource) closed() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.isClosed
 }
 
 // retain adds a reference, unless the resource is closed.
-func (o *opened) retain() bool {
+func (o *sharedResource) retain() bool {
 	for {
 		refs := o.refs.Load()
 		if refs <= 0 {
@@ -282,7 +282,7 @@ func (o *opened) retain() bool {
 	}
 }
 
-func (o *opened) drop() {
+func (o *sharedResource) drop() {
 	if o.refs.Add(-1) == 0 {
 		o.client.closeResource(o)
 	}
@@ -306,7 +306,7 @@ func (b Basis) String() string { return session.Basis(b).String() }
 // Resource is a handle of a resource: its capacity, lease and wants. All handles of a resource of one client share one
 // lease and one limiter. The lease is released when the last handle is closed.
 type Resource struct {
-	opened *opened
+	opened *sharedResource
 	closed atomic.Bool
 }
 

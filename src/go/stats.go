@@ -83,7 +83,7 @@ func (c *Client) Stats() Stats {
 	}
 	c.mu.Lock()
 	now, _ := c.clock.Now()
-	all := make([]*opened, 0, len(c.opened))
+	all := make([]*sharedResource, 0, len(c.opened))
 	for _, o := range c.opened {
 		all = append(all, o)
 	}
@@ -95,7 +95,7 @@ func (c *Client) Stats() Stats {
 	return stats
 }
 
-func (o *opened) stats(now time.Duration) ResourceStats {
+func (o *sharedResource) stats(now time.Duration) ResourceStats {
 	usable, _, _ := o.current()
 	stats := ResourceStats{Name: o.id, Kind: o.kind, Capacity: usable.Capacity, Basis: Basis(usable.Basis)}
 	if usable.Basis == session.Leased {
