@@ -105,13 +105,13 @@ func (r *Rate) Refund(n int) error {
 func (r *Rate) Debt() int { return toInt(r.limiter.Debt()) }
 
 // Limit returns the capacity in permits per second. It is infinite if there is no limit.
-func (r *Rate) Limit() float64 { return r.limiter.Standing().Capacity }
+func (r *Rate) Limit() float64 { return r.limiter.State().Capacity }
 
 // Burst returns the number of permits that can be saved up at the current capacity.
-func (r *Rate) Burst() float64 { return r.limiter.Standing().Burst }
+func (r *Rate) Burst() float64 { return r.limiter.State().Burst }
 
 // Tokens returns the permits available now, even if others wait for them. It is negative if there is debt.
-func (r *Rate) Tokens() float64 { return r.limiter.Standing().Available }
+func (r *Rate) Tokens() float64 { return r.limiter.State().Available }
 
 // RetryAfter returns how long a new caller would wait for n permits if nothing changed, for a Retry-After header. It
 // returns false if that is unknown because there is no capacity.

@@ -78,8 +78,8 @@ func (b Burst) within(capacity float64, buffer time.Duration) float64 {
 	return min(set, b.permits(capacity))
 }
 
-// Standing is the state of a rate.
-type Standing struct {
+// RateState is the state of a rate.
+type RateState struct {
 	// Available has the permits available now, even if others wait for them. It is infinite if unlimited, and negative if
 	// there is debt.
 	Available float64
@@ -127,18 +127,18 @@ func newBucket(burst Burst) *bucket {
 
 func (b *bucket) isUnlimited() bool { return math.IsInf(b.capacity, 1) }
 
-func (b *bucket) standing(now time.Duration) Standing {
+func (b *bucket) state(now time.Duration) RateState {
 	b.settle(now)
-	standing := Standing{Burst: b.permits(), Capacity: b.capacity}
+	state := RateState{Burst: b.permits(), Capacity: b.capacity}
 	switch {
 	case b.isUnlimited():
-		standing.Available = math.Inf(1)
+		state.Available = math.Inf(1)
 	case !b.debt.isZero():
-		standing.Available = -b.debt.float() / unitsPerPermit.float()
+		state.Available = -b.debt.float() / unitsPerPermit.float()
 	case !b.rate.isZero():
-		standing.Available = b.credit.float() / unitsPerPermit.float()
+		state.Available = b.credit.float() / unitsPerPermit.float()
 	}
-	return standing
+	return state
 }
 
 // setCapacity changes the capacity. Time up to now counts at the old rate. Credit beyond the new burst is dropped, except

@@ -454,7 +454,7 @@ func TestWaitersAreServedAtTheRateAndCancelledOnesTakeNothing(t *testing.T) {
 	}
 	all.Wait()
 	took := time.Since(start).Seconds()
-	if most := 1000*took + r.Standing().Burst; float64(served.Load()) > most {
+	if most := 1000*took + r.State().Burst; float64(served.Load()) > most {
 		t.Errorf("%d in %.3f s", served.Load(), took)
 	}
 	if took > 2 || served.Load()+cancelled.Load() != 400 {

@@ -283,11 +283,11 @@ func (r *Rate) Debt() uint64 {
 	return r.bucket.owed(now)
 }
 
-// Standing returns the current state.
-func (r *Rate) Standing() Standing {
+// State returns the current state.
+func (r *Rate) State() RateState {
 	now := r.lock()
 	defer r.unlock()
-	return r.bucket.standing(now)
+	return r.bucket.state(now)
 }
 
 // ReadyIn returns how long a new caller would wait for n permits if nothing changes, or Unknown without capacity.
