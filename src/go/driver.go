@@ -357,7 +357,7 @@ func (d *driver) answered(sent *sentRequest, answer *transport.Answer) {
 			accepted = session.StreamAnswered(now, sent.number, answer.Renewed)
 			return
 		}
-		accepted = session.Answered(now, sent.number, answer.Given)
+		accepted = session.Answered(now, sent.number, answer.Granted)
 	})
 	if answer.Renewed != nil {
 		answer.NameRenewed()
@@ -468,8 +468,8 @@ func (c *Client) setStates(answer *transport.Answer, usage map[string]*session.U
 	c.mu.Lock()
 	now, suspended := c.clock.Now()
 	var answered []*sharedResource
-	for i := range answer.Given {
-		if o := c.opened[answer.Given[i].ID]; o != nil {
+	for i := range answer.Granted {
+		if o := c.opened[answer.Granted[i].ID]; o != nil {
 			answered = append(answered, o)
 		}
 	}

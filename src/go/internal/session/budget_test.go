@@ -10,7 +10,7 @@ func spent(incarnation uint64, amount float64) Wants {
 	return Wants{Amount: 10, Spent: &BudgetUse{Incarnation: incarnation, Spent: amount, Period: 1000}}
 }
 
-func allowance(capacity float64, token uint64) Given {
+func allowance(capacity float64, token uint64) GrantedLease {
 	lease := given("r", capacity, token)
 	lease.Budget = &BudgetLease{Start: 1000, End: 2000}
 	return lease

@@ -98,8 +98,8 @@ type Release struct {
 	Spent *BudgetUse
 }
 
-// Given is one lease of an answer.
-type Given struct {
+// GrantedLease is one lease of an answer.
+type GrantedLease struct {
 	ID string
 	// Length counts from when the request was sent.
 	Length  time.Duration

@@ -37,11 +37,11 @@ func (m *master) drop(client string, isDropped func(token uint64) bool) {
 	m.grants[client] = slices.DeleteFunc(m.grants[client], func(grant grant) bool { return isDropped(grant.token) })
 }
 
-func (m *master) answer(now time.Duration, client string, outgoing *Outgoing) []Given {
+func (m *master) answer(now time.Duration, client string, outgoing *Outgoing) []GrantedLease {
 	for _, release := range outgoing.Releases {
 		m.drop(client, func(token uint64) bool { return token <= release.Token })
 	}
-	var answer []Given
+	var answer []GrantedLease
 	for _, ask := range outgoing.Asks {
 		if ask.Has != nil {
 			m.drop(client, func(token uint64) bool { return token < ask.Has.Token })

@@ -258,7 +258,7 @@ func (s *Session) IsIdle() bool {
 }
 
 // Answered reports the answer of the master to a request. It returns whether the answer still counts.
-func (s *Session) Answered(now time.Duration, number uint64, given []Given) bool {
+func (s *Session) Answered(now time.Duration, number uint64, given []GrantedLease) bool {
 	flight := s.takeInFlight(number)
 	if flight == nil {
 		return false
@@ -478,7 +478,7 @@ func (s *Session) ask(id string, now time.Duration) Ask {
 }
 
 // storeLease returns whether the lease was taken.
-func (s *Session) storeLease(now, sent time.Duration, given *Given) bool {
+func (s *Session) storeLease(now, sent time.Duration, given *GrantedLease) bool {
 	entry := s.entries[given.ID]
 	isWanted := entry != nil
 	if !isWanted {

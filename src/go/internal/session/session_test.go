@@ -22,8 +22,8 @@ func newSession(endpoints ...string) *Session {
 func wants(amount float64) Wants { return Wants{Amount: amount} }
 
 // given is a lease of a minute, with a refresh interval of five seconds and a safe capacity of 1.5.
-func given(name string, capacity float64, token uint64) Given {
-	return Given{
+func given(name string, capacity float64, token uint64) GrantedLease {
+	return GrantedLease{
 		ID:      name,
 		Length:  60_000 * ms,
 		Refresh: 5_000 * ms,
@@ -56,7 +56,7 @@ func (t tester) pollsNothing(at time.Duration) {
 	}
 }
 
-func (t tester) answer(at time.Duration, number uint64, leases ...Given) {
+func (t tester) answer(at time.Duration, number uint64, leases ...GrantedLease) {
 	t.Helper()
 	if !t.Answered(at, number, leases) {
 		t.Fatalf("the answer to %d does not count", number)
@@ -161,7 +161,7 @@ func TestOneRequestAsksForAllResourcesWhenTheFirstIsDue(t *testing.T) {
 		s.Want(0, name, wants(1), Safe)
 	}
 	first := s.poll(0)
-	slow := func(name string) Given {
+	slow := func(name string) GrantedLease {
 		lease := given(name, 1, 1)
 		lease.Refresh = 50 * time.Second
 		return lease
@@ -498,11 +498,11 @@ func TestOnlyTheAnswerToTheLatestRequestCounts(t *testing.T) {
 	s, first := asking(t)
 	s.Want(ms, "s", wants(1), Safe)
 	s.pollsNothing(3 * time.Second)
-	if s.Answered(3_001*ms, first, []Given{given("r", 40, 1)}) {
+	if s.Answered(3_001*ms, first, []GrantedLease{given("r", 40, 1)}) {
 		t.Fatal("the request was abandoned")
 	}
 	second := s.poll(3_100 * ms)
-	if s.Answered(3_101*ms, first, []Given{given("r", 40, 1)}) || s.Redirected(3_101*ms, first, "x:1") || s.Failed(3_101*ms, first) {
+	if s.Answered(3_101*ms, first, []GrantedLease{given("r", 40, 1)}) || s.Redirected(3_101*ms, first, "x:1") || s.Failed(3_101*ms, first) {
 		t.Fatal("another request is in flight")
 	}
 	if s.token(3_101*ms) != 0 || s.InFlight() != second.Number || s.Failures() != 1 || s.Target() != "a:1" {
@@ -587,7 +587,7 @@ func TestAfterAReleaseNoAnswerToAnEarlierRequestCounts(t *testing.T) {
 	wake := s.Wake(4 * time.Second)
 	release := s.poll(wake)
 	s.releasesLease(release, Release{ID: "r", Token: 1})
-	isLate := func(at time.Duration) bool { return !s.Answered(at, asked, []Given{given("r", 50, 2)}) }
+	isLate := func(at time.Duration) bool { return !s.Answered(at, asked, []GrantedLease{given("r", 50, 2)}) }
 	if !isLate(wake) || s.InFlight() != release.Number {
 		t.Fatal("it is not the answer to the release")
 	}
@@ -707,7 +707,7 @@ func TestReleasingEverythingEndsAPauseAndIsBoundedPerRequest(t *testing.T) {
 	}
 	for range 2 {
 		outgoing := s.poll(0)
-		var leases []Given
+		var leases []GrantedLease
 		for _, ask := range outgoing.Asks {
 			leases = append(leases, given(ask.ID, 1, 1))
 		}
@@ -788,7 +788,7 @@ func TestAnyStepsKeepTheRules(t *testing.T) {
 				s.Want(now, name, wants(rng.Float64()*100), Safe)
 			default:
 				if flight != nil {
-					leases := []Given{}
+					leases := []GrantedLease{}
 					for _, ask := range flight.Asks {
 						leases = append(leases, given(ask.ID, rng.Float64()*100, rng.Uint64N(1000)))
 					}

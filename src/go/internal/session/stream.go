@@ -68,7 +68,7 @@ type StreamReply struct {
 // StreamGrant is a lease by index. StreamAnswered fills its ID in.
 type StreamGrant struct {
 	Index uint32
-	Given Given
+	Lease GrantedLease
 }
 
 // place is the place of a resource on a stream.
@@ -234,12 +234,12 @@ func (s *Session) StreamAnswered(now time.Duration, number uint64, reply *Stream
 		if !isStated || !s.isAsked(flight, id) {
 			continue
 		}
-		grant.Given.ID = id
-		before := s.Lease(now, grant.Given.ID)
+		grant.Lease.ID = id
+		before := s.Lease(now, grant.Lease.ID)
 		// After a cut, more may be in use than the lease allows. A renewal cannot say so.
-		isCut := before != nil && granted(grant.Given.Wire.Capacity) < before.Capacity
-		isTaken := s.storeLease(now, flight.sent, &grant.Given) && grant.Given.Token != 0
-		s.noteAnswer(grant.Given.ID, isTaken && !isCut)
+		isCut := before != nil && granted(grant.Lease.Wire.Capacity) < before.Capacity
+		isTaken := s.storeLease(now, flight.sent, &grant.Lease) && grant.Lease.Token != 0
+		s.noteAnswer(grant.Lease.ID, isTaken && !isCut)
 	}
 	for _, index := range reply.LeftOut {
 		if id, isStated := open.id(index); isStated {

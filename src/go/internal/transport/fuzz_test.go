@@ -34,7 +34,7 @@ func grantOf(capacity float64) *wire.ResourceResponse {
 	}
 }
 
-func checkGiven(t *testing.T, all []session.Given) {
+func checkGiven(t *testing.T, all []session.GrantedLease) {
 	t.Helper()
 	for _, given := range all {
 		if given.Length < 0 || given.Length > maxLeaseSeconds*time.Second || given.Refresh < 0 ||
@@ -54,7 +54,7 @@ func FuzzReadAnswer(f *testing.F) {
 			return
 		}
 		if answer, err := ReadAnswer(asked, response, time.Now()); err == nil {
-			checkGiven(t, answer.Given)
+			checkGiven(t, answer.Granted)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func FuzzReadRenewed(f *testing.F) {
 			}
 			s.StreamAnswered(now, outgoing.Number, answer.Renewed)
 			answer.NameRenewed()
-			checkGiven(t, answer.Given)
+			checkGiven(t, answer.Granted)
 			s.Changes(now, func(id string, usable session.Usable) {
 				if !(usable.Capacity >= 0) {
 					t.Errorf("%s: %+v", id, usable)

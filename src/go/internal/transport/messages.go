@@ -133,7 +133,7 @@ type Answer struct {
 	// Redirect is set if the server is not the master. Master is the master, if the server knows it.
 	Redirect bool
 	Master   string
-	Given    []session.Given
+	Granted  []session.GrantedLease
 	// Renewed is the answer on a stream of renewals, or nil. resources has the answered resources, by index.
 	Renewed   *session.StreamReply
 	resources map[uint32]*wire.ResourceResponse
@@ -165,12 +165,12 @@ func ReadAnswer(asked int, response *wire.GetCapacityResponse, sent time.Time) (
 	answer := &Answer{Pools: map[string]session.PoolState{}, Priorities: map[string]int64{}}
 	for _, resource := range response.GetResponse() {
 		id := resource.GetResourceId()
-		given, ok := readLease(resource, sent)
+		lease, ok := readLease(resource, sent)
 		if !ok {
 			answer.Malformed = append(answer.Malformed, id)
 			continue
 		}
-		answer.Given = append(answer.Given, given)
+		answer.Granted = append(answer.Granted, lease)
 		answer.readStates(id, resource)
 	}
 	if problem != nil && asked > len(response.GetResponse()) {
@@ -209,16 +209,16 @@ func lastingProblem(problems []*wire.Problem) *wire.Problem {
 }
 
 // readLease reads the lease of a response. It returns false if the lease is malformed.
-func readLease(response *wire.ResourceResponse, sent time.Time) (session.Given, bool) {
+func readLease(response *wire.ResourceResponse, sent time.Time) (session.GrantedLease, bool) {
 	gets := response.GetGets()
 	if gets == nil || gets.ExpiryTime == nil || gets.RefreshInterval == nil || gets.Capacity == nil {
-		return session.Given{}, false
+		return session.GrantedLease{}, false
 	}
 	capacity := gets.GetCapacity()
 	if math.IsNaN(capacity) || math.IsInf(capacity, 0) {
-		return session.Given{}, false
+		return session.GrantedLease{}, false
 	}
-	given := session.Given{
+	lease := session.GrantedLease{
 		ID:      response.GetResourceId(),
 		Length:  leaseLength(gets, sent),
 		Refresh: time.Duration(min(max(gets.GetRefreshInterval(), 0), maxLeaseSeconds)) * time.Second,
@@ -230,17 +230,17 @@ func readLease(response *wire.ResourceResponse, sent time.Time) (session.Given, 
 		},
 	}
 	if safe := response.SafeCapacity; safe != nil && !math.IsNaN(*safe) {
-		given.Safe, given.HasSafe = *safe, true
+		lease.Safe, lease.HasSafe = *safe, true
 	}
 	if budget := response.GetBudget(); budget != nil && budget.PeriodStart != nil {
-		given.Budget = &session.BudgetLease{
+		lease.Budget = &session.BudgetLease{
 			Start: budget.GetPeriodStart(), End: math.MaxInt64, StartsOver: budget.GetStartsOver(),
 		}
 		if budget.PeriodEnd != nil {
-			given.Budget.End = budget.GetPeriodEnd()
+			lease.Budget.End = budget.GetPeriodEnd()
 		}
 	}
-	return given, true
+	return lease, true
 }
 
 // leaseLength returns the length of a lease, counted from when its request was sent. A server of the original protocol

@@ -104,13 +104,13 @@ func ReadRenewed(response *wire.RenewResponse, sent time.Time) *Answer {
 	}
 	for _, grant := range response.GetGrant() {
 		resource := grant.GetResponse()
-		given, ok := readLease(resource, sent)
+		lease, ok := readLease(resource, sent)
 		if !ok {
 			reply.LeftOut = append(reply.LeftOut, grant.GetIndex())
 			answer.Malformed = append(answer.Malformed, resource.GetResourceId())
 			continue
 		}
-		reply.Granted = append(reply.Granted, session.StreamGrant{Index: grant.GetIndex(), Given: given})
+		reply.Granted = append(reply.Granted, session.StreamGrant{Index: grant.GetIndex(), Lease: lease})
 		answer.resources[grant.GetIndex()] = resource
 	}
 	return answer
@@ -121,9 +121,9 @@ func (a *Answer) NameRenewed() {
 	a.Pools, a.Priorities = map[string]session.PoolState{}, map[string]int64{}
 	for i := range a.Renewed.Granted {
 		grant := &a.Renewed.Granted[i]
-		if grant.Given.ID != "" {
-			a.Given = append(a.Given, grant.Given)
-			a.readStates(grant.Given.ID, a.resources[grant.Index])
+		if grant.Lease.ID != "" {
+			a.Granted = append(a.Granted, grant.Lease)
+			a.readStates(grant.Lease.ID, a.resources[grant.Index])
 		}
 	}
 }

@@ -200,7 +200,7 @@ func TestMalformedLeasesAreDroppedAndNamed(t *testing.T) {
 		answer, err := ReadAnswer(2, &wire.GetCapacityResponse{
 			Response: []*wire.ResourceResponse{response(bad), {ResourceId: proto.String("s"), Gets: granted(nil)}},
 		}, time.Now())
-		if err != nil || len(answer.Given) != 1 || !slices.Equal(answer.Malformed, []string{"r"}) {
+		if err != nil || len(answer.Granted) != 1 || !slices.Equal(answer.Malformed, []string{"r"}) {
 			t.Errorf("%v: %+v, %v", bad, answer, err)
 		}
 	}
@@ -257,7 +257,7 @@ func TestABudgetNamesTheLeaseOfItsAllowanceAndReportsWhatWasSpent(t *testing.T) 
 	once.Budget = &wire.BudgetLease{PeriodStart: proto.Int64(1000), StartsOver: proto.Bool(true)}
 	answer, err := ReadAnswer(1, &wire.GetCapacityResponse{Response: []*wire.ResourceResponse{once}}, time.Now())
 	want := session.BudgetLease{Start: 1000, End: math.MaxInt64, StartsOver: true}
-	if err != nil || *answer.Given[0].Budget != want {
+	if err != nil || *answer.Granted[0].Budget != want {
 		t.Error(answer, err)
 	}
 }
