@@ -202,7 +202,7 @@ const FIXED: [(&str, &str, &str); 43] = [
     ("AUDIT_QUEUE", "1024", "The audit log queues up to 1,024 lines"),
     ("DENIALS_PER_SECOND", "20", "up to 20 denials and early requests"),
     ("MAX_STREAMS", "1024", "1,024 requests under way on one connection"),
-    ("MAX_REFUSED", "20", "20 recent invalid tokens of one connection (each second, one is forgotten)"),
+    ("MAX_REFUSED", "20", "20 recent invalid tokens of one connection (the count falls by one each second)"),
     ("MAX_REFUSED", "200", "200 invalid tokens of one address within a second"),
     ("MAX_PENDING_HANDSHAKES", "1024", "1,024 connections before the end of their TLS handshake"),
     ("MAX_SUBCLIENTS", "1_000_000_000", "1 to 1,000,000,000"),
