@@ -25,15 +25,17 @@ pub struct ClientRules(Option<Arc<Vec<ClientRule>>>);
 /// Why client rules are invalid in combination with the other settings.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ClientRuleError {
-    #[error("`clients` is not for PRIORITY_POOL, which assigns capacity to clients; leave it out")]
+    #[error(
+        "`clients` is not allowed with PRIORITY_POOL; remove `clients`, and assign capacity with `leaseway pool set`"
+    )]
     OfPool,
     #[error(
         "`clients` gives `{pattern}` a `{field}`, but {kind} does not share capacity between clients; set only `max`"
     )]
     NotShared { pattern: Arc<str>, field: &'static str, kind: &'static str },
-    #[error("`clients` gives `{0}` a `min`, but `reserve` is set, too; use only one of them")]
+    #[error("`clients` gives `{0}` a `min`, but `reserve` is set, too; remove one of the two")]
     WithReserve(Arc<str>),
-    #[error("`clients` gives `{pattern}` a `min` of {min}, more than {what}, {most}; lower the `min`")]
+    #[error("`clients` gives `{pattern}` a `min` of {min}, more than {what} of {most}; lower the `min`")]
     TooMuch { pattern: Arc<str>, min: Amount, what: &'static str, most: Amount },
     #[error("`clients` gives `{pattern}` a `{field}` of {amount}, but `whole_units` is true; use a whole number")]
     NotWhole { pattern: Arc<str>, field: &'static str, amount: Amount },

@@ -84,7 +84,7 @@ enum PatternPart {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GroupPatternError {
-    #[error("it has no level; put the part of a client id that names the group in braces, like `{{team}}/*`")]
+    #[error("it has no level; put braces around the part of a client id that names the group, like `{{team}}/*`")]
     NoLevel,
     #[error("it has more than {} levels, the maximum", GroupPattern::MAX_LEVELS)]
     TooManyLevels,
@@ -96,7 +96,7 @@ pub enum GroupPatternError {
     BadName(String),
     #[error("`{{{0}}}` appears twice; give each level its own name")]
     Twice(String),
-    #[error("write text such as `/` or `:` between two levels; otherwise nothing shows where the first one ends")]
+    #[error("nothing separates two levels; write text such as `/` or `:` between them")]
     Adjacent,
     #[error("`{0}` is not supported in group patterns; only `{{name}}` and `*` are")]
     BadCharacter(char),
@@ -106,31 +106,34 @@ pub enum GroupPatternError {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GroupError {
     #[error(
-        "`groups` is for FAIR_SHARE, PROPORTIONAL_SHARE and BUDGET with `pace: true`, but the algorithm here is {0}; leave it out"
+        "`groups` needs FAIR_SHARE, PROPORTIONAL_SHARE, or BUDGET with `pace: true`, but the algorithm is {0}; change \
+         the algorithm, or remove `groups`"
     )]
     NotShared(&'static str),
     #[error(
-        "`groups` gives `{0}` a `minimum` or `maximum`, but groups of a BUDGET have only a `weight`; leave the others out"
+        "`groups` gives `{0}` a `minimum` or `maximum`, but groups of a BUDGET have only a `weight`; remove the \
+         `minimum` and `maximum`"
     )]
     OfShares(Arc<str>),
-    #[error("`groups` gives `{group}` a `minimum` of {minimum}, more than {what}, {most}; lower the `minimum`")]
+    #[error("`groups` gives `{group}` a `minimum` of {minimum}, more than {what} of {most}; lower the `minimum`")]
     TooMuch { group: Arc<str>, minimum: Amount, what: &'static str, most: Amount },
     #[error("`groups` gives `{group}` a `{field}` of {amount}, but `whole_units` is true; use a whole number")]
     NotWhole { group: Arc<str>, field: &'static str, amount: Amount },
     #[error(
-        "`groups` has a rule for `{group}` with {parts} parts, but `from` has only {levels} levels, so the rule would match no \
-         group; shorten it, or add levels to `from`"
+        "the rule of `groups` for `{group}` matches no group: it has {parts} parts, but `from` has only {levels} \
+         levels; shorten the rule, or add levels to `from`"
     )]
     TooDeep { group: Arc<str>, parts: usize, levels: usize },
-    #[error("`groups` has `lend: false` for `{0}`, but no `minimum` to reserve; set a `minimum`, or leave `lend` out")]
+    #[error("`groups` has `lend: false` for `{0}`, but no `minimum` to reserve; set a `minimum`, or remove `lend`")]
     NothingToKeep(Arc<str>),
     #[error(
-        "`groups` has `lend: false` for the pattern `{0}`; name a single group, because its minimum is reserved even \
-         while the group has no clients"
+        "`groups` has `lend: false` for the pattern `{0}`, but a minimum can be reserved only for a single group; \
+         write the path of one group, or remove `lend`"
     )]
     KeepsOfPattern(Arc<str>),
     #[error(
-        "`groups` guarantees {sum} to the groups of the first level, more than the capacity, {capacity}; lower a `minimum`"
+        "the first-level `groups` have minimums of {sum} in all, more than the capacity of {capacity}; lower a \
+         `minimum`"
     )]
     Oversubscribed { sum: Amount, capacity: Amount },
 }
@@ -507,14 +510,14 @@ mod tests {
         };
         assert_eq!(check(vec![rule("a", 3, 20.0, Some(40.0), false), rule("b/c", 1, 0.0, None, true)]), Ok(()));
         for (rules, says) in [
-            (vec![rule("a", 1, 50.0, Some(40.0), true)], "more than its `maximum`, 40"),
-            (vec![rule("a*", 1, 101.0, None, true)], "more than the capacity, 100"),
+            (vec![rule("a", 1, 50.0, Some(40.0), true)], "more than its `maximum` of 40"),
+            (vec![rule("a*", 1, 101.0, None, true)], "more than the capacity of 100"),
             (vec![rule("a", 1, 2.5, None, true)], "`minimum` of 2.5"),
             (vec![rule("a", 1, 0.0, Some(2.5), true)], "`maximum` of 2.5"),
             (vec![rule("a/b/c", 1, 0.0, None, true)], "3 parts"),
             (vec![rule("a", 1, 0.0, None, false)], "set a `minimum`"),
             (vec![rule("a*", 1, 5.0, None, false)], "for the pattern `a*`"),
-            (vec![rule("a", 1, 60.0, None, true), rule("b", 1, 50.0, None, true)], "guarantees 110"),
+            (vec![rule("a", 1, 60.0, None, true), rule("b", 1, 50.0, None, true)], "minimums of 110 in all"),
         ] {
             let error = check(rules).expect_err(says);
             assert!(error.contains(says) && error.contains("`groups`"), "{error}");

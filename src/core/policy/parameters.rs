@@ -190,7 +190,7 @@ const PARAMETERS: [Parameter<Settings>; 13] = [
     ),
     parameter!(
         "decay_factor",
-        "a factor from 0.01 to 1: the refresh interval of a child node's clients, relative to its own",
+        "a factor from 0.01 to 1: the refresh interval of a child node's clients, relative to the node's own",
         decay_factor,
         |value| number(value, 0.01..=1.0),
         text
@@ -298,7 +298,7 @@ const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 6] = [
     },
     parameter!(
         "slice_share",
-        "a fraction of more than 0, at most 1, of what is left that one client may get in advance",
+        "a fraction above 0 and at most 1: how much of what is left one client may get in advance",
         slice_share,
         |value| number(value, 0.0..=1.0).filter(|share| *share > 0.0),
         text
@@ -312,7 +312,7 @@ const BUDGET_PARAMETERS: [Parameter<BudgetSettings>; 6] = [
     ),
     parameter!(
         "carry_over",
-        "the most that is carried over from one period to the next, from 0 (nothing) to 1e15",
+        "the maximum amount carried over to the next period, from 0 (nothing) to 1e15",
         carry_over,
         amount,
         text

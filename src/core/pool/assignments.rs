@@ -33,17 +33,18 @@ impl Assigned {
 /// Why an assignment is refused.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum AssignError {
-    #[error("the resource is not a PRIORITY_POOL, so capacity cannot be assigned in it")]
+    #[error("this resource is not a PRIORITY_POOL: to assign capacity, set that algorithm in its template")]
     NoPool,
     #[error(
-        "{capacity} is less than the `min_capacity` of the pool, {least}; assign at least that, or 0 to remove the assignment"
+        "{capacity} is less than the pool's `min_capacity` of {least}; assign at least {least}, or 0 to remove the \
+         assignment"
     )]
     BelowMinimum { capacity: Amount, least: Amount },
     #[error("{share} is not a fraction of the total; expected more than 0 and at most 1")]
     BadShare { share: f64 },
     #[error(
-        "{capacity} does not fit: all priority clients would have {connected}, but the total is {total}; assign less, or \
-         lower another assignment"
+        "{capacity} does not fit: all priority clients together would have {connected}, but the total is {total}; \
+         assign less, or lower another assignment"
     )]
     OverTotal { capacity: Amount, connected: f64, total: Amount },
     #[error("the maximum of {MAX_ASSIGNMENTS} assignments is reached; remove one first")]

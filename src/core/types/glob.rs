@@ -30,10 +30,10 @@ pub enum GlobError {
     #[error("`[` is never closed by `]`")]
     UnclosedClass,
     #[error(
-        "a character class needs characters or ranges like `a-z`; write `\\-` or `\\]` for these characters themselves"
+        "invalid character class: expected characters or ranges, like `[a-z]`; write `\\-` or `\\]` to match `-` or `]`"
     )]
     BadClass,
-    #[error("`\\` at the end escapes nothing; write `\\\\` for a backslash")]
+    #[error("`\\` at the end escapes no character; write `\\\\` for a backslash")]
     TrailingBackslash,
 }
 

@@ -144,9 +144,9 @@ fn each_client_gets_what_the_explained_rule_allows() {
         ("satisfied", 40.0, 10.0, 0, "wants", "ann is due 40: all that it wants."),
         ("level", 80.0, 80.0, 0, "level", "every client that wants more than 50 is due 50"),
         ("max", 80.0, 80.0, 0, "max", "a client rule limits it to 20"),
-        ("min", 80.0, 80.0, 0, "min", "a client rule guarantees it 70, and its share is less"),
-        ("minimums", 80.0, 80.0, 0, "minimums", "exceeds the capacity, and no minimum gets more than 50"),
-        ("band", 50.0, 100.0, 1, "band", "clients of a higher priority than 0 want 100"),
+        ("min", 80.0, 80.0, 0, "min", "a client rule guarantees it 70, more than its share"),
+        ("minimums", 80.0, 80.0, 0, "minimums", "exceeds the capacity, so each minimum counts for at most 50"),
+        ("band", 50.0, 100.0, 1, "band", "clients of a priority above 0 go first, and want 100"),
         ("reserve", 50.0, 100.0, 1, "level", "every client that wants more than 25 is due 25"),
         ("share", 80.0, 120.0, 0, "share", "an equal share of 50"),
         ("each", 40.0, 40.0, 0, "each", "no client is due more than 10"),
@@ -190,14 +190,14 @@ fn capacity_becomes_free_at_the_predicted_time() {
     let mut bob = Asker::new(&doorman, "cut", "bob", 20.0);
     assert_eq!(bob.ask(), 0.0);
     let cut = told(&at, "cut", "bob");
-    says(&cut, "wants", &["over", "others"], &["Holders have 50 more than the capacity, from before it was cut"]);
+    says(&cut, "wants", &["over", "others"], &["The capacity was cut, and holders still have 50 more than it"]);
 
     let mut eve = Asker::new(&doorman, "own", "eve", 80.0);
     eve.ask();
     eve.wants = 10.0;
     assert_eq!(eve.ask(), 10.0);
     let own = told(&at, "own", "eve");
-    says(&own, "wants", &["unconfirmed"], &["80 is held for it: an older lease, until its next request shows"]);
+    says(&own, "wants", &["unconfirmed"], &["80 is held for it: an older lease counts until a request shows"]);
     eve.ask();
     assert_eq!(told(&at, "own", "eve").blocks, [""; 0], "the request has confirmed the smaller lease");
 
@@ -212,7 +212,12 @@ fn a_learning_server_explains_when_learning_ends() {
     let mut ann = Asker::new(&server.doorman(), "r", "ann", 40.0);
     assert_eq!(ann.ask(), 0.0);
     let told = told(&server.grpc().to_string(), "r", "ann");
-    says(&told, "wants", &["learning"], &["does not know earlier leases", "and learns for"]);
+    says(
+        &told,
+        "wants",
+        &["learning"],
+        &["does not know earlier leases", "it only restores the leases that holders report"],
+    );
     sleep(told.latest.unwrap());
     assert_eq!(ann.ask(), told.due);
 }
@@ -254,7 +259,7 @@ fn inherited_promises_count_until_the_predicted_end_after_a_failover() {
     // The stored promise may exceed the 80 that were held.
     assert!(ann.ask() <= 20.0);
     let told = told(&peers.grpc(next).to_string(), "r", "ann");
-    says(&told, "wants", &["unclaimed"], &["to holders that have not claimed it yet; it counts as held for"]);
+    says(&told, "wants", &["unclaimed"], &["to holders that have not claimed it yet: this amount counts as held for"]);
     sleep(told.latest.unwrap());
     assert_eq!(ann.ask(), told.due);
 }

@@ -60,7 +60,7 @@ fn the_gateway_enforces_the_policy_and_denials_name_the_rule() {
     let own = lease("web-1/a", 2);
     assert_eq!((own.status, own.json()["priority"].as_i64()), (200, Some(2)), "{own:?}");
     let eager = lease("web-1", 9);
-    assert!(eager.status == 403 && eager.problem().1.contains("has a lower max_priority"), "{eager:?}");
+    assert!(eager.status == 403 && eager.problem().1.contains("allows only lower priorities"), "{eager:?}");
     let other = lease("web-2", 0);
     assert_eq!(other.status, 403, "{other:?}");
     assert!(other.problem().1.contains("does not cover this client"), "{other:?}");

@@ -27,8 +27,8 @@ pub enum IdentityError {
     #[error("an identity must not contain control or invisible characters")]
     Unseen,
     #[error(
-        "`anonymous` and `operator` are reserved: in rules, they stand for callers without an identity and for the \
-         holder of the server's admin token; choose another name"
+        "`anonymous` (a caller without an identity) and `operator` (the holder of the server's admin token) are \
+         reserved; choose another name"
     )]
     Reserved,
 }

@@ -150,7 +150,7 @@ impl Decision<'_> {
         let Some(rule) = self.rule else {
             return match self.allowed {
                 true => format!("{who} may {request}: it holds the server's admin token"),
-                false => format!("{who} may not {request}: no rule applies to it"),
+                false => format!("{who} may not {request}: no rule applies to this identity"),
             };
         };
         let lacks = match self.unmet {
@@ -160,8 +160,8 @@ impl Decision<'_> {
             Some(Condition::Resource) => "does not cover this resource",
             Some(Condition::Holder) if request.action == Action::Lend => "does not cover this child node",
             Some(Condition::Holder) => "does not cover this client",
-            Some(Condition::Priority) => "has a lower max_priority",
+            Some(Condition::Priority) => "allows only lower priorities (`max_priority`)",
         };
-        format!("{who} may not {request}: no rule allows it; the nearest, `{rule}`, {lacks}")
+        format!("{who} may not {request}: no rule allows this; the closest, `{rule}`, {lacks}")
     }
 }

@@ -58,13 +58,13 @@ fn denials_name_the_nearest_rule_of_the_identity_and_no_other() {
         (asks("cache", "web", 0), "`web`, does not cover this resource"),
         (
             AccessRequest::to(Action::Configure),
-            "may not change the configuration: no rule allows it; the nearest, `web`",
+            "may not change the configuration: no rule allows this; the closest, `web`",
         ),
     ] {
         let said = said("web", request);
         assert!(said.contains(says), "{said}");
     }
-    assert!(said("stranger", asks("db/1", "db", 0)).ends_with("no rule applies to it"));
+    assert!(said("stranger", asks("db/1", "db", 0)).ends_with("no rule applies to this identity"));
     let escaped = said("web", asks("x\u{1b}[2J\n", "web", 0));
     assert!(escaped.contains("`x\\u001b[2J\\n`"), "{escaped}");
 }

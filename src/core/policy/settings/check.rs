@@ -15,24 +15,26 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SettingsError {
     #[error(
-        "parameter `min_capacity` is {min}, more than the capacity, {capacity}, so no client would ever fit; lower it to at most the capacity"
+        "parameter `min_capacity` is {min}, more than the capacity of {capacity}, so no client would fit; lower \
+         `min_capacity`"
     )]
     MinOverCapacity { min: Amount, capacity: Amount },
-    #[error(
-        "parameter `max_capacity` is {max}, less than the capacity, {capacity}; raise it to the capacity, or leave it out"
-    )]
+    #[error("parameter `max_capacity` is {max}, less than the capacity of {capacity}; raise or remove `max_capacity`")]
     MaxUnderCapacity { max: Amount, capacity: Amount },
-    #[error("parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out")]
+    #[error(
+        "parameter `whole_units` is not allowed with PRIORITY_POOL, whose unit is `min_capacity`; remove `whole_units`"
+    )]
     WholeUnits,
     #[error(
         "parameter `reserve` is {reserve}, but `priority` is `{}`: a reserve needs strict priorities; set `priority` \
-         to `strict`, or leave `reserve` out", priority.name()
+         to `strict`, or remove `reserve`", priority.name()
     )]
     ReserveWithoutBands { reserve: f64, priority: Priority },
-    #[error("`{0}` is not for BUDGET; leave it out")]
+    #[error("`{0}` is not allowed with BUDGET; remove it")]
     OfShares(&'static str),
     #[error(
-        "`lease_length` is {} s, but the shortest period of this budget is {period} s: lower `lease_length` to at most a quarter of that",
+        "`lease_length` is {} s, more than a quarter of this budget's shortest period ({period} s): lower \
+         `lease_length`, or choose a longer `period`",
         lease.0 / 1000
     )]
     LeaseOverPeriod { lease: Millis, period: u64 },
@@ -40,15 +42,18 @@ pub enum SettingsError {
         "`pace` is true, but `period` is `none`: an amount without a period cannot be spread evenly; set a `period`"
     )]
     PaceWithoutEnd,
-    #[error("`carry_over` with `period: none`: an amount that is spent once has no next period; remove one of them")]
+    #[error(
+        "`carry_over` needs a next period, but `period` is `none`: the amount is spent once. Remove `carry_over`, or \
+         set a `period`"
+    )]
     CarryOverWithoutEnd,
     #[error(transparent)]
     Clients(#[from] ClientRuleError),
     #[error(transparent)]
     Groups(#[from] GroupError),
     #[error(
-        "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}, but the capacity is {capacity}; \
-         change them so that it lies between them"
+        "the capacity of {capacity} is not between the parameters `capacity_floor` ({floor}) and `capacity_ceiling` \
+         ({ceiling}); change one of the three"
     )]
     Bounds { floor: Amount, ceiling: Amount, capacity: Amount },
 }
@@ -67,7 +72,8 @@ impl Settings {
         self.check_clients()?;
         if let Some(groups) = &self.groups {
             if !self.dividing_algorithm().is_indexed() {
-                return Err(GroupError::NotShared(self.kind.name()).into());
+                let kind = if self.is_budget() { "BUDGET without `pace`" } else { self.kind.name() };
+                return Err(GroupError::NotShared(kind).into());
             }
             if self.is_budget() {
                 groups.check_weights()?;
@@ -166,8 +172,8 @@ mod tests {
             (AlgorithmKind::PriorityPool, "1 0 4 a", (|_| {}) as fn(&mut Settings), "PRIORITY_POOL"),
             (AlgorithmKind::Static, "2 0 - a", |_| {}, "`weight`, but STATIC"),
             (AlgorithmKind::NoAlgorithm, "1 1 - a", |_| {}, "`min`, but NO_ALGORITHM"),
-            (AlgorithmKind::FairShare, "1 50 40 a", |_| {}, "more than its `max`, 40"),
-            (AlgorithmKind::FairShare, "1 101 - a", |_| {}, "more than the capacity, 100"),
+            (AlgorithmKind::FairShare, "1 50 40 a", |_| {}, "more than its `max` of 40"),
+            (AlgorithmKind::FairShare, "1 101 - a", |_| {}, "more than the capacity of 100"),
             (AlgorithmKind::FairShare, "1 2.5 - a", |settings| settings.whole_units = true, "`min` of 2.5"),
             (AlgorithmKind::FairShare, "1 0 2.5 a", |settings| settings.whole_units = true, "`max` of 2.5"),
             (

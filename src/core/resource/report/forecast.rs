@@ -308,29 +308,29 @@ impl ForecastReport {
             all.push("a pool decides as requests arrive, so the due of each client is not forecast".to_owned());
         }
         all.extend(said(self.over_capacity).map(|over| {
-            format!("clients hold {over} more than the new capacity: until that has ended, no client gets more")
+            format!("clients hold {over} more than the new capacity: no client gets more until that excess has ended")
         }));
         all.extend(said(self.over_due).map(|beyond| {
             format!(
-                "clients that would be due less hold {beyond} too much: others get it when those clients confirm \
+                "clients hold {beyond} more than their new dues: other clients get that when these clients confirm \
                  smaller leases, in {end} s at the latest"
             )
         }));
         all.extend(said(self.unclaimed).map(|unnamed| {
             format!(
-                "earlier masters leased {unnamed} to holders that have not claimed it yet: holders that ask get it \
-                 back, and others get the rest, in {end} s at the latest"
+                "earlier masters leased {unnamed} to holders that have not claimed it yet: what they do not claim goes \
+                 to other clients, in {end} s at the latest"
             )
         }));
         if self.ungrouped_nodes > 0 {
             all.push(format!(
-                "{} child nodes do not report groups yet: their clients count in the group {OTHER_GROUP} until then",
+                "{} child nodes do not report groups yet: their clients count in the group {OTHER_GROUP} until they do",
                 self.ungrouped_nodes
             ));
         }
         if self.learning.0 > 0 {
             let left = self.learning.0.div_ceil(1000);
-            all.push(format!("its master is in learning mode for {left} s, and divides after that"));
+            all.push(format!("the master is in learning mode for another {left} s, and then divides the capacity"));
         }
         all
     }

@@ -140,7 +140,7 @@ fn pace_needs_a_period_and_groups_need_pace() {
     assert_eq!(unending.check(), Err(SettingsError::PaceWithoutEnd));
     let mut unpaced = grouped(&[]);
     unpaced.budget.pace = false;
-    assert!(matches!(unpaced.check(), Err(SettingsError::Groups(GroupError::NotShared("BUDGET")))));
+    assert!(matches!(unpaced.check(), Err(SettingsError::Groups(GroupError::NotShared("BUDGET without `pace`")))));
     let mut limited = grouped(&[]);
     let groups = limited.groups.as_mut().map(std::sync::Arc::make_mut).expect("groups");
     let mut limits = ClientRule::new("big", Glob::new("big").expect("a path"));

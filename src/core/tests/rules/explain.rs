@@ -71,7 +71,10 @@ fn a_due_is_explained_by_the_rule_that_it_follows_from() {
     server.deliver(Ask { claims: Claims::from_slice(&[slice(1, 200.0, 5)]), ..ask("high", 0.0, None) });
     server.asks("low", 10.0);
     assert_eq!(server.explain("low").rule.name(), "band");
-    assert_says(&server.explain("low"), &["clients of a higher priority than 0 want 200", "A higher priority"]);
+    assert_says(
+        &server.explain("low"),
+        &["clients of a priority above 0 go first, and want 200", "It would go first with a higher priority"],
+    );
 }
 
 #[test]
@@ -82,13 +85,10 @@ fn newcomer_learns_which_leases_it_waits_for() {
     let explanation = server.explain("new");
     let Block::Others(others) = &explanation.blocks[0] else { panic!("{explanation:?}") };
     assert_eq!((others.beyond.get(), others.count, others.largest[0].id.as_str()), (30.0, 1, "greedy"));
-    assert_says(&explanation, &["new wants 30, is due 30 and has 0", "greedy 30 (until 62 s from now)"]);
+    assert_says(&explanation, &["new wants 30, is due 30 and has nothing", "greedy 30 (for 62 s at most)"]);
     assert!(explanation.latest > Some(Millis(60_000)), "the lease counts a little longer than it lasts");
     server.pass(20_000);
-    assert_says(
-        &server.explain("new"),
-        &["greedy 30 (until 42 s from now; it should have asked 4 s ago, and may be gone)"],
-    );
+    assert_says(&server.explain("new"), &["greedy 30 (for 42 s at most; its request is 4 s late, so it may be gone)"]);
     server.pass_until_unblocked(&server.explain("new"));
     assert_eq!(server.asks("new", 30.0), 30.0, "the other holder never asks again");
 }
@@ -127,7 +127,7 @@ fn inherited_leases_and_learning_mode_block_until_they_end() {
         (
             ResourceOptions { learning_until: Millis(30_000), ..options(fair(100.0)) },
             Block::Learning(Millis(30_000)),
-            "learns for 30 s more",
+            "for another 30 s, it only restores",
         ),
     ] {
         let mut server = Server::with_options(options);
@@ -148,7 +148,7 @@ fn after_a_cut_of_the_capacity_the_excess_is_explained() {
     server.asks("c", 10.0);
     let explanation = server.explain("c");
     assert!(matches!(explanation.blocks[0], Block::Over(over) if over.get() == 60.0), "{explanation:?}");
-    assert_says(&explanation, &["Holders have 60 more than the capacity, from before it was cut", "0 of 40 is free"]);
+    assert_says(&explanation, &["The capacity was cut, and holders still have 60 more than it", "0 of 40 is free"]);
     server.pass_until_unblocked(&explanation);
     assert_eq!(server.asks("c", 10.0), 10.0);
 }

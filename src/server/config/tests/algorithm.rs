@@ -50,12 +50,14 @@ fn durations() {
     );
     assert_eq!(
         algorithm_mistakes("{kind: STATIC, lease_length: 10, refresh_interval: 11}"),
-        ["4:65: `refresh_interval` is `11`: longer than `lease_length`, 10; leases would end before clients ask again"]
+        [
+            "4:65: `refresh_interval` is `11`: longer than the `lease_length` of 10; leases would end before clients ask again"
+        ]
     );
     assert_eq!(
         algorithm_mistakes("{kind: STATIC, refresh_interval: 61}"),
         [
-            "4:47: `refresh_interval` is `61`: longer than `lease_length`, 60 (the default); leases would end before clients ask again"
+            "4:47: `refresh_interval` is `61`: longer than the `lease_length` of 60 (the default); leases would end before clients ask again"
         ]
     );
     assert_eq!(
@@ -138,7 +140,7 @@ fn a_reserve_without_strict_bands() {
     for (priority, name) in [("", "ignore"), (", priority: ignore", "ignore"), (", priority: weighted", "weighted")] {
         let expected = format!(
             "2:20: parameter `reserve` is 0.2, but `priority` is `{name}`: a reserve needs strict priorities; \
-             set `priority` to `strict`, or leave `reserve` out"
+             set `priority` to `strict`, or remove `reserve`"
         );
         assert_eq!(mistakes(&template(&format!("reserve: 0.2{priority}"))), [expected]);
     }
@@ -156,15 +158,15 @@ fn pools() {
     for (parameters, expected) in [
         (
             "min_capacity: 11",
-            "2:20: parameter `min_capacity` is 11, more than the capacity, 10, so no client would ever fit; lower it to at most the capacity",
+            "2:20: parameter `min_capacity` is 11, more than the capacity of 10, so no client would fit; lower `min_capacity`",
         ),
         (
             "max_capacity: 9",
-            "2:20: parameter `max_capacity` is 9, less than the capacity, 10; raise it to the capacity, or leave it out",
+            "2:20: parameter `max_capacity` is 9, less than the capacity of 10; raise or remove `max_capacity`",
         ),
         (
             "whole_units: true",
-            "2:20: parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out",
+            "2:20: parameter `whole_units` is not allowed with PRIORITY_POOL, whose unit is `min_capacity`; remove `whole_units`",
         ),
         ("min_capacity: 0", "4:63: parameter `min_capacity` is `0`, expected an amount of more than 0, at most 1e15"),
     ] {
@@ -228,7 +230,7 @@ fn durations_may_be_parameters_as_in_the_design_document() {
         ),
         (
             "parameters: {lease_duration_secs: 10, refresh_interval: 11}",
-            "`refresh_interval` is `11`: longer than `lease_length`, 10 (the parameter); leases would end before clients ask again",
+            "`refresh_interval` is `11`: longer than the `lease_length` of 10 (the parameter); leases would end before clients ask again",
         ),
     ] {
         let mistakes = algorithm_mistakes(&with(rest));

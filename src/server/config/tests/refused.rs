@@ -38,7 +38,7 @@ fn syntax_errors() {
         ("resources:\n\t- a\n", "2:2: not YAML: indent with spaces, not with tabs".into()),
         (
             "resources:\r\n- description: a: b\r\n",
-            "2:17: not YAML: `: ` is not allowed here: check the indentation; text that contains it needs quotes"
+            "2:17: not YAML: `: ` is not allowed here: check the indentation, and put text that contains `: ` in quotes"
                 .into(),
         ),
         (
@@ -178,9 +178,9 @@ fn patterns() {
         ("'a['", "is `\"a[\"`: `[` is never closed by `]`"),
         (
             "a[]",
-            "is `a[]`: a character class needs characters or ranges like `a-z`; write `\\-` or `\\]` for these characters themselves",
+            "is `a[]`: invalid character class: expected characters or ranges, like `[a-z]`; write `\\-` or `\\]` to match `-` or `]`",
         ),
-        ("a\\", "is `a\\`: `\\` at the end escapes nothing; write `\\\\` for a backslash"),
+        ("a\\", "is `a\\`: `\\` at the end escapes no character; write `\\\\` for a backslash"),
     ] {
         let templates = format!("- identifier_glob: {pattern}\n  capacity: 1");
         assert_eq!(mistakes(&templates), [format!("2:20: `identifier_glob` {expected}")], "{pattern}");
@@ -189,7 +189,7 @@ fn patterns() {
 
 #[test]
 fn rules_between_templates() {
-    let last = "`*` must be the last template: it matches every resource, so patterns after it could never match";
+    let last = "`*` must be the last template: it matches every resource, so patterns after it would never match";
     let needs = "`*` needs an `algorithm`: the other templates inherit it";
     let fair = "algorithm: {kind: FAIR_SHARE}";
     for (text, expected) in [
@@ -199,11 +199,11 @@ fn rules_between_templates() {
         ),
         (
             format!("resources:\n- {{identifier_glob: '*', capacity: 1, {fair}}}\n- {{identifier_glob: '*', capacity: 1, {fair}}}\n"),
-            vec!["3:21: duplicate `identifier_glob` `*`: line 2 has it, this one could never match".into()],
+            vec!["3:21: duplicate `identifier_glob` `*`: line 2 has the same, so this one would never match".into()],
         ),
         (
             format!("resources:\n- {{identifier_glob: a, capacity: 1, {fair}}}\n- {{identifier_glob: a, capacity: 1, {fair}}}\n"),
-            vec!["3:21: duplicate `identifier_glob` `a`: line 2 has it, this one could never match".into()],
+            vec!["3:21: duplicate `identifier_glob` `a`: line 2 has the same, so this one would never match".into()],
         ),
         (
             "resources:\n- {identifier_glob: a, capacity: 1}\n- {identifier_glob: '*', capacity: 1}\n".into(),
@@ -238,7 +238,7 @@ fn files_that_cannot_be_read() {
     assert_eq!(
         error.to_string(),
         "cannot read the configuration file /no/such/leaseway.yaml: No such file or directory (os error 2); \
-         name a file that this user may read"
+         use a file that this user may read"
     );
     let directory = tempfile::tempdir().expect("a directory");
     let error = load(directory.path()).expect_err("a directory").to_string();
@@ -272,8 +272,8 @@ fn rules_for_clients() {
         ("[{glob: a, min: -1}]", "`min` is `-1`: must not be negative"),
         ("[{glob: '[', max: 1}]", "`[` is never closed"),
         ("[{glob: a}, {glob: a}]", "duplicate `glob` `a`"),
-        ("[{glob: a, min: 101}]", "a `min` of 101, more than the capacity, 100"),
-        ("[{glob: a, min: 5, max: 4}]", "more than its `max`, 4"),
+        ("[{glob: a, min: 101}]", "a `min` of 101, more than the capacity of 100"),
+        ("[{glob: a, min: 5, max: 4}]", "more than its `max` of 4"),
     ] {
         let found = mistakes(rule);
         assert!(found.contains(says), "{rule}: {found}");
@@ -306,9 +306,9 @@ fn groups() {
         (&rules("[{group: a, lend: false}]"), "`groups` has `lend: false` for `a`, but no `minimum`"),
         (
             &rules("[{group: 'a*', minimum: 5, lend: false}]"),
-            "`groups` has `lend: false` for the pattern `a*`; name a single group",
+            "`groups` has `lend: false` for the pattern `a*`, but a minimum can be reserved only for a single group",
         ),
-        (&rules("[{group: a/b/c}]"), "with 3 parts, but `from` has only 2"),
+        (&rules("[{group: a/b/c}]"), "it has 3 parts, but `from` has only 2"),
         (&rules("[{group: a, minimum: 60}, {group: b, minimum: 60}]"), "guarantees 120"),
     ] {
         let found = mistakes(groups, "FAIR_SHARE");
@@ -316,7 +316,7 @@ fn groups() {
     }
     let found = mistakes("from: '{team}/*'", "STATIC");
     assert!(
-        found.contains("5:3: `groups` is for FAIR_SHARE, PROPORTIONAL_SHARE and BUDGET with `pace: true`, but the algorithm here is STATIC; leave it out"),
+        found.contains("5:3: `groups` needs FAIR_SHARE, PROPORTIONAL_SHARE, or BUDGET with `pace: true`, but the algorithm is STATIC; change the algorithm, or remove `groups`"),
         "{found}"
     );
 }

@@ -48,10 +48,11 @@ impl Explanation {
         };
         let has = match self.holder.end.since(self.at).0 {
             0 => "nothing".to_owned(),
+            _ if holder.granted == Amount::ZERO => "nothing".to_owned(),
             _ if matches!(self.rule, DueRule::Budget(_)) => {
                 format!("up to {} in all, until the period ends", amount(holder.granted))
             }
-            left => format!("{}, counted for {} s more", amount(holder.granted), left.div_ceil(1000)),
+            left => format!("{}, which counts for another {} s", amount(holder.granted), left.div_ceil(1000)),
         };
         let free = match self.rule {
             DueRule::Unlimited => "There is no limit.".to_owned(),
@@ -82,17 +83,17 @@ impl Explanation {
             DueRule::Each(most) => format!("no client is due more than {}", amount(*most)),
             DueRule::Max(max) => format!("a client rule limits it to {}", amount(*max)),
             DueRule::Min(min) => {
-                format!("a client rule guarantees it {}, and its share is less", amount(*min))
+                format!("a client rule guarantees it {}, more than its share", amount(*min))
             }
             DueRule::Minimums(_) if self.holder.due == Amount::ZERO => {
                 "the minimums of other clients use up the capacity".to_owned()
             }
             DueRule::Minimums(level) => format!(
-                "the sum of all minimums exceeds the capacity, and no minimum gets more than {}{each}",
+                "the sum of all minimums exceeds the capacity, so each minimum counts for at most {}{each}",
                 readable(*level)
             ),
             DueRule::Band { band, above } => format!(
-                "clients of a higher priority than {band} want {}, which uses up the capacity, and go first",
+                "clients of a priority above {band} go first, and want {}, which uses up the capacity",
                 sum(*above)
             ),
             DueRule::Units(until) => {
@@ -115,8 +116,8 @@ impl Explanation {
                 let parts = [budget.spent, budget.reserved, budget.left].map(amount);
                 let [spent, reserved, left] = parts;
                 format!(
-                    "what it has spent, and {slice}: of the amount {spent} are spent, {reserved} reserved for live \
-                     holders and {left} left"
+                    "what it has spent, and {slice}: of the amount, {spent} are spent, {reserved} are reserved for \
+                     live holders and {left} are left"
                 )
             }
             DueRule::Groups(1) => "its part of one group of clients".to_owned(),
@@ -134,32 +135,35 @@ impl Explanation {
             Block::Asks => "Nothing stands in its way: its next request is answered with its due.".to_owned(),
             Block::AwaitsSupply => "This node has no capacity yet, because its parent has not answered.".to_owned(),
             Block::Unclaimed(left, until) => format!(
-                "Earlier masters leased {} to holders that have not claimed it yet; it counts as held for {} at most.",
+                "Earlier masters leased {} to holders that have not claimed it yet: this amount counts as held for {} \
+                 at most.",
                 amount(*left),
                 self.in_time(*until)
             ),
             Block::Learning(until) => format!(
-                "This master does not know earlier leases: it restores what holders report, and learns for {} more.",
+                "This master does not know earlier leases: for another {}, it only restores the leases that holders \
+                 report.",
                 self.in_time(*until)
             ),
             Block::Others(others) => self.others(others),
             Block::Over(over) => format!(
-                "Holders have {} more than the capacity, from before it was cut: until that has ended, no lease grows.",
+                "The capacity was cut, and holders still have {} more than it: no lease grows until that excess has \
+                 ended.",
                 sum(*over)
             ),
             Block::Unshown(until) => format!(
-                "It sends no lease token, and its lease may be one of an earlier master: until a later request shows a \
-                 lease of this master, for {} at most, it gets no more than it reports.",
+                "It sends no lease token, so its lease may be from an earlier master: it gets no more than it reports \
+                 until a request shows a lease of this master, for {} at most.",
                 self.in_time(*until)
             ),
             Block::LeftOut(until) => format!(
-                "It may have a lease of an earlier master that its requests do not show: they are left unanswered for \
-                 {} at most, so that it keeps that lease.",
+                "It may have a lease of an earlier master that its requests do not show: to let it keep that lease, \
+                 its requests stay unanswered for {} at most.",
                 self.in_time(*until)
             ),
             Block::Unconfirmed(held, until) => format!(
-                "{} is held for it: an older lease, until its next request shows that it knows the newer one, or for \
-                 {} at most.",
+                "{} is held for it: an older lease counts until a request shows that it knows the newer one, for {} at \
+                 most.",
                 amount(*held),
                 self.in_time(*until)
             ),
@@ -172,10 +176,10 @@ impl Explanation {
             let silence = match late.0 / 1000 {
                 // A request may be on its way.
                 0..2 => String::new(),
-                late => format!("; it should have asked {late} s ago, and may be gone"),
+                late => format!("; its request is {late} s late, so it may be gone"),
             };
             let (id, beyond, until) = (escaped(&other.id), amount(other.beyond), self.in_time(other.until));
-            format!("{id} {beyond} (until {until} from now{silence})")
+            format!("{id} {beyond} (for {until} at most{silence})")
         });
         let named = named.collect::<Vec<_>>().join(", ");
         let more = others.count.saturating_sub(others.largest.len());
@@ -183,8 +187,8 @@ impl Explanation {
         let partly = if others.incomplete { " among the holders checked" } else { "" };
         let count = if others.count == 1 { "Another holder has" } else { "Other holders have" };
         format!(
-            "{count} {} beyond what is due{partly}: {named}{more}. It is free when they ask again and know of their \
-             smaller leases, or when the older ones end.",
+            "{count} {} beyond what is due{partly}: {named}{more}. That is free when they ask again and confirm their \
+             smaller leases, or when their older leases end.",
             sum(others.beyond)
         )
     }
@@ -197,7 +201,7 @@ impl Explanation {
         };
         match self.latest {
             Some(latest) if self.holder.granted != self.holder.due => format!(
-                "{asks}, and can have its due in {} at the latest, if wants stay as they are and the master stays.",
+                "{asks}, and can have its due in {} at the latest, if neither wants nor the master change.",
                 self.in_time(latest)
             ),
             _ => format!("{asks}."),
@@ -209,19 +213,23 @@ impl Explanation {
         let could = match &self.rule {
             _ if self.holder.due >= self.holder.wants && self.holder.granted >= self.holder.due => return None,
             DueRule::Band { .. } => {
-                "A higher priority, where the policy and the template allow it, would put it first."
+                "It would go first with a higher priority, if the policy and the template allow one."
             }
             DueRule::Level(_) | DueRule::Share { .. } => match &self.group {
                 Some(limit) => return Some(group_advice(limit)),
-                None => "More would take a larger capacity, fewer clients that want it, or a larger weight.",
+                None => "It would get more with a larger capacity, fewer competing clients, or a larger weight.",
             },
-            DueRule::Each(_) => "More would take a larger capacity in the template, which applies to each client.",
+            DueRule::Each(_) => {
+                "It would get more with a larger capacity in the template, which applies to each client."
+            }
             DueRule::Pool(state) if state.standing == PoolStanding::Waiting => {
                 "An assignment (`leaseway pool set`) would give it a place before others."
             }
             DueRule::Groups(_) => "Explain a client at this node to see which level limits its group.",
             DueRule::NothingLent => "Explain this node at the parent to see why.",
-            DueRule::LoanEnded => "Check the parent: `leaseway status` of this node says when it answered last.",
+            DueRule::LoanEnded => {
+                "Check the parent: `leaseway status` of this node says when the parent last answered."
+            }
             _ => return None,
         };
         Some(could.to_owned())
@@ -231,10 +239,10 @@ impl Explanation {
 fn group_advice(limit: &GroupLimit) -> String {
     let group = named(&limit.binding);
     match limit.because {
-        GroupBound::Maximum(_) => format!("More would take a larger maximum of {group}."),
-        GroupBound::Lease => "More would take a larger lease of this node.".to_owned(),
-        GroupBound::Unreported => "The parent computes its share once it has answered.".to_owned(),
-        _ => format!("More would take a larger capacity, or a larger weight or minimum of {group}."),
+        GroupBound::Maximum(_) => format!("It would get more with a larger maximum of {group}."),
+        GroupBound::Lease => "It would get more with a larger lease of this node.".to_owned(),
+        GroupBound::Unreported => "The group gets its share once the parent has answered.".to_owned(),
+        _ => format!("It would get more with a larger capacity, or a larger weight or minimum of {group}."),
     }
 }
 
@@ -256,10 +264,10 @@ fn short(limit: &GroupLimit) -> String {
 fn binding(limit: &GroupLimit) -> String {
     let because = match limit.because {
         GroupBound::Lease => "the lease of this node covers no more of what its groups are due".to_owned(),
-        GroupBound::Unreported => "this node's parent does not know yet that it has clients here".to_owned(),
+        GroupBound::Unreported => "this node's parent does not know yet that the group has clients here".to_owned(),
         GroupBound::Maximum(most) => format!("its maximum is {}", amount(most)),
-        GroupBound::Minimum(least) => format!("its minimum is {}, and its share is less", amount(least)),
-        GroupBound::Share(Terms::Minimums(_)) => "the minimums of all groups exceed what they share".to_owned(),
+        GroupBound::Minimum(least) => format!("its minimum is {}, more than its share", amount(least)),
+        GroupBound::Share(Terms::Minimums(_)) => "the minimums of all groups exceed what the groups share".to_owned(),
         GroupBound::Share(Terms::Share { equal, top_up }) => format!(
             "a share of {} for its weight of {}, and {} % of what it wants beyond that",
             readable(equal * f64::from(limit.binding_weight)),

@@ -59,7 +59,7 @@ fn minimum_is_due_up_to_the_wants() {
     assert_eq!(server.due_of(&ALL), [50.0, 25.0, 25.0]);
     let (rule, words) = server.explains("web-1");
     assert_eq!(rule, DueRule::Min(Amount::clamped(50.0)));
-    assert!(words.contains("guarantees it 50, and its share is less"), "{words}");
+    assert!(words.contains("guarantees it 50, more than its share"), "{words}");
     assert_eq!(server.explains("web-2").0, DueRule::Level(25.0));
     server.pass(16_000);
     assert_eq!(server.due_of(&[("web-1", 20.0)]), [20.0], "unused minimums are not kept idle");

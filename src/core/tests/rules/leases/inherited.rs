@@ -303,8 +303,13 @@ fn explanation_of_a_client_without_tokens() {
     let (shrinks, silent) = (explain("a"), explain("silent"));
     assert_eq!(shrinks.blocks.last(), Some(&Block::Unshown(Millis(UNTIL))));
     assert_eq!(silent.blocks, [Block::LeftOut(Millis(UNTIL))]);
-    assert!(shrinks.sentences().join(" ").contains("for 90 s at most, it gets no more than it reports"));
-    assert!(silent.sentences().join(" ").contains("are left unanswered for 90 s at most"));
+    assert!(
+        shrinks
+            .sentences()
+            .join(" ")
+            .contains("it gets no more than it reports until a request shows a lease of this master, for 90 s at most")
+    );
+    assert!(silent.sentences().join(" ").contains("its requests stay unanswered for 90 s at most"));
     assert_eq!((shrinks.latest, silent.latest), (Some(Millis(UNTIL + 100)), Some(Millis(UNTIL + 100))));
     server.pass(UNTIL);
     assert_eq!(server.deliver(plain(ask("silent", 50.0, None))), 50.0);
