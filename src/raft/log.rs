@@ -99,29 +99,36 @@ pub enum StoreError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{} is in use by another process: stop that process, or use another directory", path.display())]
     InUse { path: PathBuf },
-    /// A file of the directory is missing, incomplete or corrupt. The directory is unchanged.
+    /// A file of the directory is missing, incomplete or corrupt. The directory is unchanged. `offset` is 0 if the
+    /// whole file is meant.
     #[error(
-        "{} is damaged at byte {offset}: {what}. Do not rely on any file of this directory.\n\
+        "{} is damaged{}: {what}. Do not rely on any file of this directory.\n\
          If this server has peers, and a majority of the others is intact: empty the directory and restart this \
          server. It joins them as a new peer and receives the whole state.\n\
-         If it has no peers: restore the missing file (an older copy lacks later promises), or empty the directory \
-         and restart with --take-over, which first waits until leases in use have expired. Below a parent, restart \
-         with neither --take-over nor --bootstrap",
-        path.display()
+         If it has no peers: restore the file, if it is missing (an older copy lacks later promises), or empty the \
+         directory and restart with --take-over, which first waits until leases in use have expired. Below a parent, \
+         restart with neither --take-over nor --bootstrap",
+        path.display(),
+        at_byte(*offset)
     )]
     Damaged { path: PathBuf, offset: u64, what: String },
     /// Another version of the program wrote the file.
     #[error(
-        "{} has format {found}, and this version reads only format {known}: use the version that wrote it",
+        "{} has format {found}, and this version reads only format {known}: use the version of Leaseway that wrote it",
         path.display()
     )]
     Format { path: PathBuf, found: u8, known: u8 },
     /// The directory belongs to a peer of another name.
     #[error(
-        "{} belongs to the peer {found:?}, not to {expected:?}: start that peer, or use another directory",
+        "{} belongs to the peer {found:?}, not to {expected:?}: set --id to {found:?}, or use another directory",
         path.display()
     )]
     OtherPeer { path: PathBuf, found: String, expected: String },
+}
+
+/// Offset 0 stands for the whole file or directory.
+fn at_byte(offset: u64) -> String {
+    if offset == 0 { String::new() } else { format!(" at byte {offset}") }
 }
 
 impl StoreError {

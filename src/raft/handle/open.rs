@@ -29,14 +29,14 @@ pub enum StartError {
     Settings(String),
     /// Without certificates or a secret, any machine on the network could join.
     #[error(
-        "{0} can be reached from other machines: give all peers certificates (--tls-cert, --tls-key, --tls-ca) or the \
-         same secret, or listen on loopback"
+        "{0} can be reached from other machines, but peers have no authentication: give all peers certificates \
+         (--tls-cert, --tls-key, --tls-ca) or the same --peer-secret-file, or listen on loopback"
     )]
     NoSecret(SocketAddr),
     /// The directory and the settings name different peers: going on could make a second master.
     #[error(transparent)]
     PeersMismatch(#[from] Box<PeersMismatch>),
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen for peers on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot start the threads for consensus: {0}")]
     Threads(#[source] io::Error),
@@ -80,19 +80,23 @@ pub(crate) fn check(settings: &Settings) -> Result<(), StartError> {
     }
     let Some(listen) = settings.listen else {
         return match settings.peers.iter().any(|(name, _)| *name != settings.name) {
-            true => {
-                wrong("the other peers cannot reach this one: give it an address to listen on (--peer-listen)".into())
-            }
+            true => wrong(
+                "the other peers cannot reach this one: set the address on which it listens (--peer-listen)".into(),
+            ),
             false => Ok(()),
         };
     };
     if settings.address_of(&settings.name).is_none() {
         let names: Vec<_> = settings.peers.iter().map(|(name, _)| name.as_str()).collect();
-        return wrong(format!("this peer, {:?} (--id), is not among --peers: {}", settings.name, names.join(", ")));
+        return wrong(format!(
+            "--id {:?} is not among --peers ({}): use the name of this peer in --peers",
+            settings.name,
+            names.join(", ")
+        ));
     }
     for (index, (name, _)) in settings.peers.iter().enumerate() {
         if settings.peers[..index].iter().any(|(other, _)| other == name) {
-            return wrong(format!("two peers have the name {name:?}: give each its own in --peers"));
+            return wrong(format!("two peers in --peers have the name {name:?}: give each peer its own name"));
         }
     }
     if settings.secret.is_none() && settings.tls.is_none() && !is_loopback(listen) {

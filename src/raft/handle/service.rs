@@ -236,7 +236,7 @@ impl PeersService {
         }
         self.context
             .failing
-            .fail(&format!("{conflict}; empty its data directory and start it again, so that it rejoins"));
+            .fail(&format!("{conflict}; empty the data directory of this peer and start it again, so that it rejoins"));
         Err(Status::unavailable("the log of the peer conflicts with that of the master"))
     }
 

@@ -18,7 +18,7 @@ const MAX_DECODED_BYTES: u64 = 1 << 30;
 
 /// The bytes do not decode although their checksum is right, so another program wrote them.
 #[derive(Debug, thiserror::Error)]
-#[error("does not decode as format {FORMAT}: {0}")]
+#[error("the data does not decode as format {FORMAT}: {0}")]
 pub(crate) struct DecodeError(#[from] bincode::Error);
 
 pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {

@@ -36,7 +36,7 @@ impl FailureLatch {
         let failure = Failure(why.to_string().into());
         self.0.send_if_modified(|first| {
             if first.is_none() {
-                let advice = "consensus has ended on this peer: fix the cause and restart it";
+                let advice = "consensus has ended on this peer: fix the cause and restart the peer";
                 tracing::error!(error = %failure, "{advice}");
                 *first = Some(failure);
                 return true;

@@ -150,7 +150,11 @@ fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     found.sort_unstable();
     for pair in found.windows(2) {
         if pair[1].0 != pair[0].0 + 1 {
-            return Err(damaged(&pair[1].1, 0, format!("the segment before it, {}, is missing", pair[1].0 - 1)));
+            return Err(damaged(
+                &pair[1].1,
+                0,
+                format!("segment {}, which comes before this one, is missing", pair[1].0 - 1),
+            ));
         }
     }
     Ok(found)
@@ -198,7 +202,10 @@ pub(crate) fn replay(
                     (None, Kind::Segment) => {
                         let start: SegmentStart = codec::decode(payload).map_err(undecodable)?;
                         if start.number != number {
-                            return Err(wrong(format!("its header has the segment number {}", start.number)));
+                            return Err(wrong(format!(
+                                "its header has the segment number {}, but its file name {number}",
+                                start.number
+                            )));
                         }
                         if let Some(purged) = start.purged {
                             log.purge(purged);

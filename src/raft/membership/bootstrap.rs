@@ -77,8 +77,8 @@ impl Bootstrap {
         let name = &self.context.settings.name;
         let address = self.context.settings.address_of(name).unwrap_or_default();
         tracing::warn!(
-            "waiting for the cluster of {member} to admit this peer: if it was never a member, run \
-             `leaseway peers add {name} {address}` against one of the members"
+            "waiting for the cluster of {member} to admit this peer: if this peer was never a member, run `leaseway \
+             peers add {name} {address}` against one of the members"
         );
     }
 
@@ -171,11 +171,14 @@ fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
     if other.bootstraps.is_empty() {
         Some("its data directory is empty, but it was started without --bootstrap: if this is the first start, restart it with --bootstrap".into())
     } else if other.bootstraps != me.bootstraps {
-        Some(format!("its --peers differ from those of this peer: {}", other.bootstraps.join(", ")))
+        Some(format!(
+            "its --peers ({}) differ from this peer's: use the same --peers for all peers",
+            other.bootstraps.join(", ")
+        ))
     } else if other.backup != me.backup {
         Some(
-            "it has another backup to restore, or none: run `leaseway restore` with the same file for the directories \
-             of all peers"
+            "its directory has another restored backup than this peer's, or none: run `leaseway restore` with the same \
+             file for the directories of all peers"
                 .into(),
         )
     } else if other.take_over_ms != me.take_over_ms {
@@ -183,7 +186,7 @@ fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
             if ms == 0 { "--bootstrap".to_owned() } else { format!("--take-over={}", ms as f64 / 1000.0) }
         };
         let (theirs, ours) = (flag(other.take_over_ms), flag(me.take_over_ms));
-        Some(format!("it was started with {theirs} and this peer with {ours}: use the same flag for all peers"))
+        Some(format!("it was started with {theirs}, but this peer with {ours}: use the same flag for all peers"))
     } else {
         None
     }

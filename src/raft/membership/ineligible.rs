@@ -43,17 +43,18 @@ impl fmt::Display for Ineligible {
             Ineligible::Removed { by } => write!(
                 f,
                 "according to {by}, it was removed from its cluster. Stop it and delete its data directory; to add it \
-                 again, start it with an empty one and run `leaseway peers add`"
+                 again, start it with an empty directory and run `leaseway peers add`"
             ),
             Ineligible::Replaced { by } => write!(
                 f,
-                "according to {by}, a newer directory of the same name has replaced this one. Stop it and delete \
-                 this directory, which is outdated; start the peer with the newer one, or with an empty one"
+                "according to {by}, this peer has a newer data directory, and this one is outdated. Stop the peer and \
+                 delete the outdated directory; then start the peer with the newer directory, or with an empty one"
             ),
             Ineligible::OtherCluster { by } => write!(
                 f,
                 "its data directory belongs to another cluster than {by}. To join the cluster of {by}, empty the \
-                 directory and restart this peer; to stay in its own cluster, name the peers of that cluster in --peers"
+                 directory and restart this peer; to stay in its own cluster, list the peers of that cluster in \
+                 --peers"
             ),
         }
     }

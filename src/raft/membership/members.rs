@@ -46,9 +46,9 @@ pub enum ChangeError {
     NotMaster { master: Option<String> },
     /// A lone peer has no peer listener.
     #[error(
-        "this server has no listener for peers, so none can join: restart it with the same --data and with \
+        "no peer can join, because this server has no listener for peers: restart it with the same --data and with \
          `--id {name} --peers {name}=HOST:PORT`, where HOST:PORT is its address for other peers. It keeps its \
-         promises. Then add the others"
+         promises. Then add the other peers"
     )]
     Lone { name: String },
     #[error("cannot add the peer {name:?} at {address}: {why}")]
@@ -70,7 +70,10 @@ pub enum ChangeError {
     #[error("{name:?} was not elected in time, and this peer is master again: try again or choose another peer")]
     NotTaken { name: String },
     /// Without a majority there would be no master.
-    #[error("only {there} of the remaining peers answer, and {needed} are needed for a majority: restart others first")]
+    #[error(
+        "only {there} of the remaining peers answer, but a majority needs {needed}: first restart the peers that are \
+         down"
+    )]
     NoMajority { there: usize, needed: usize },
     /// The peer was added as a learner, and remains one until it is added again or removed.
     #[error("{name:?} has not caught up within {seconds} s; it continues to catch up, so try again later")]
@@ -159,7 +162,7 @@ impl Members {
             name: name.to_owned(),
             address: address.to_owned(),
             why: match error.is_of_another_cluster() {
-                true => "its directory belongs to another cluster; start it with an empty one".into(),
+                true => "its data directory belongs to another cluster; start it with an empty directory".into(),
                 false => error.to_string(),
             },
         })?;

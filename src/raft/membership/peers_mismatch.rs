@@ -81,28 +81,28 @@ impl fmt::Display for PeersMismatch {
         if self.known == [name.clone()] {
             return write!(
                 f,
-                "{data} belongs to cluster {cluster} of only {name}, but --peers also names {others}: {name} would \
-                 continue as a cluster of its own, beside theirs.\n\
+                "{data} belongs to cluster {cluster}, whose only peer is {name}, but --peers also lists {others}: \
+                 {name} would continue as a cluster of its own, beside theirs.\n\
                  To join them: empty {data} and restart. This discards the promises of {name}, so first wait until its \
                  leases have ended.\n\
-                 To add them to the cluster of {name}, which keeps its promises: start {name} with \
-                 `--peers {name}={own}` (itself alone), start the others with empty directories, and add each with \
-                 `leaseway peers add`"
+                 To add them to the cluster of {name}, which keeps its promises: start {name} with `--peers \
+                 {name}={own}` (itself alone), start the others with empty directories, and add each with `leaseway \
+                 peers add`"
             );
         }
         if self.others.is_empty() {
             return write!(
                 f,
-                "{data} belongs to cluster {cluster} of {known}, so this server cannot be started without --peers: it \
-                 would decide without the others.\n\
+                "{data} belongs to cluster {cluster} of {known}, so this server cannot start without --peers: it would \
+                 decide without the other peers.\n\
                  To continue as a member: start it with `--peers {members}`.\n\
                  To start a separate server: give it an empty directory"
             );
         }
         write!(
             f,
-            "{data} belongs to cluster {cluster} of {known}, but --peers names {others} and no other member: {name} \
-             would continue in a cluster that the peers in --peers do not belong to.\n\
+            "{data} belongs to cluster {cluster} of {known}, but --peers lists {others}, of which none is a member: \
+             {name} would continue in a cluster without them.\n\
              To join the peers in --peers: empty {data} and restart.\n\
              To stay in cluster {cluster}: start it with `--peers {members}`"
         )

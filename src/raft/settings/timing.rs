@@ -25,7 +25,7 @@ pub struct Timing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
     /// Each heartbeat costs a message to every peer.
-    #[error("a heartbeat must be at least 10 ms, not {0}")]
+    #[error("a heartbeat must be at least 10 ms, not {0} ms")]
     Heartbeat(u64),
     /// One lost heartbeat must not end a mastership.
     #[error("the shortest election timeout must be at least two heartbeats ({} ms), not {min} ms", heartbeat * 2)]

@@ -62,7 +62,9 @@ impl Authenticator {
         }
         let from = self.handshake.check(from, proven == ProofCheck::Valid).map_err(reject)?;
         if to != 0 && to != self.handshake.peer() {
-            return Err(Status::not_found("rejected: this peer has lost its directory, and has a new identity"));
+            return Err(Status::not_found(
+                "rejected: the receiver has lost its data directory, and has a new identity",
+            ));
         }
         self.liveness.record_contact(&from, (self.settings.clock)());
         self.acknowledged.note_incarnation(incarnation_of(&from));
@@ -117,16 +119,21 @@ fn message_for_sender(rejected: &Rejected) -> String {
     match rejected {
         Rejected::Anonymous => "this peer did not identify itself".into(),
         Rejected::Format { theirs, ours } => format!(
-            "it uses format {ours} of the peer protocol, this peer format {theirs}: run the same version on all peers"
+            "it uses format {ours} of the peer protocol, but this peer uses format {theirs}: run the same version on \
+             all peers"
         ),
-        Rejected::Secret => "its secret differs from that of this peer (--peer-secret-file)".into(),
+        Rejected::Secret => "its secret differs from this peer's: use the same --peer-secret-file on all peers".into(),
         Rejected::Certificate(names) => {
-            format!("the certificate of this peer ({names}) is not for the host of any peer in the other's --peers")
+            format!("this peer's certificate ({names}) is not for the host of any peer in the other peer's --peers")
         }
         Rejected::Timing { theirs, ours } => {
-            format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same --timing")
+            format!(
+                "its election timeout is {ours} ms, but this peer's is {theirs} ms: use the same --timing on all peers"
+            )
         }
         Rejected::Cluster => "it belongs to another cluster".into(),
-        Rejected::DuplicateName(name) => format!("its name is {name:?}, too: give each peer its own --id"),
+        Rejected::DuplicateName(name) => {
+            format!("it has the same name as this peer, {name:?}: give each peer its own --id")
+        }
     }
 }

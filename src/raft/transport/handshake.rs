@@ -26,17 +26,20 @@ pub(super) const OTHER_CLUSTER: &str = "other-cluster";
 pub(crate) enum Rejected {
     #[error("it did not identify itself")]
     Anonymous,
-    #[error("it uses format {theirs} of the peer protocol, this peer format {ours}: run the same version on all peers")]
+    #[error(
+        "it uses format {theirs} of the peer protocol, but this peer uses format {ours}: run the same version on all \
+         peers"
+    )]
     Format { theirs: u32, ours: u8 },
-    #[error("its secret differs from that of this peer (--peer-secret-file)")]
+    #[error("its secret differs from this peer's: use the same --peer-secret-file on all peers")]
     Secret,
     #[error("its certificate ({0}) is not for the host of any peer in --peers")]
     Certificate(String),
-    #[error("its election timeout is {theirs} ms, that of this peer {ours}: all peers need the same --timing")]
+    #[error("its election timeout is {theirs} ms, but this peer's is {ours} ms: use the same --timing on all peers")]
     Timing { theirs: u64, ours: u64 },
     #[error("it belongs to another cluster")]
     Cluster,
-    #[error("its name is the same as that of this peer, {0:?}: give each peer its own --id")]
+    #[error("it has the same name as this peer, {0:?}: give each peer its own --id")]
     DuplicateName(String),
 }
 

@@ -79,7 +79,7 @@ impl Liveness {
         }
         let logged = problems.entry(with.to_owned()).or_default();
         if !logged.contains(&what) {
-            tracing::warn!(peer = with, reason = what, "cannot reach a peer");
+            tracing::warn!(peer = with, reason = what, "problem with a peer");
             if logged.len() >= MAX_PROBLEMS_PER_PEER {
                 logged.clear();
             }
@@ -90,7 +90,7 @@ impl Liveness {
     /// Forgets the problems with a peer, because a call has succeeded.
     pub(crate) fn clear_problems(&self, with: &str) {
         if lock(&self.problems).remove(with).is_some() {
-            tracing::info!(peer = with, "a peer can be reached again");
+            tracing::info!(peer = with, "the problem with a peer is over");
         }
     }
 }

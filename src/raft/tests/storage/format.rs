@@ -276,5 +276,5 @@ fn an_unknown_format_is_refused_by_name() {
     fs::write(directory.path().join("vote"), &bytes).expect("it can be written");
     let opened = crate::log::directory::Directory::open(directory.path()).expect("it opens");
     let error = opened.read::<Vote<u64>>("vote", Kind::Vote).expect_err("it is of another format");
-    assert!(error.to_string().contains("use the version that wrote it"), "{error}");
+    assert!(error.to_string().contains("use the version of Leaseway that wrote it"), "{error}");
 }

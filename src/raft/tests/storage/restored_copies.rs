@@ -202,7 +202,10 @@ async fn a_loss_of_a_majority_is_noticed_by_the_remaining_peer() {
             let failure = || copied.cluster.peer(&knows).failure().borrow().clone();
             until("consensus has ended on it", || failure().is_some()).await;
             let failure = failure().expect("just seen").to_string();
-            assert!(failure.starts_with(conflict) && failure.contains("empty its data directory"), "{failure}");
+            assert!(
+                failure.starts_with(conflict) && failure.contains("empty the data directory of this peer"),
+                "{failure}"
+            );
         } else {
             until_equal(&copied.cluster, &copied.cluster.names, "it follows").await;
         }
