@@ -84,7 +84,8 @@ impl fmt::Display for Conflict {
         write!(
             f,
             "the other peers have lost a part of the log that was committed: this peer had {ours}, and the master has \
-             {theirs} in its place. The data directory of one of them is an older copy, or its disk has dropped writes"
+             {theirs} in its place. The data directory of one of these peers is an older copy, or its disk has dropped \
+             writes"
         )
     }
 }

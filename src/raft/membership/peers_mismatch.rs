@@ -82,12 +82,12 @@ impl fmt::Display for PeersMismatch {
             return write!(
                 f,
                 "{data} belongs to cluster {cluster}, whose only peer is {name}, but --peers also lists {others}: \
-                 {name} would continue as a cluster of its own, beside theirs.\n\
-                 To join them: empty {data} and restart. This discards the promises of {name}, so first wait until its \
-                 leases have ended.\n\
-                 To add them to the cluster of {name}, which keeps its promises: start {name} with `--peers \
-                 {name}={own}` (itself alone), start the others with empty directories, and add each with `leaseway \
-                 peers add`"
+                 {name} would continue as a cluster of its own.\n\
+                 To join the other peers: empty {data} and restart. This discards the promises of {name}, so first \
+                 wait until its leases have ended.\n\
+                 To add the other peers to the cluster of {name}, which keeps its promises: start {name} with `--peers \
+                 {name}={own}` (itself alone), start the other peers with empty directories, and add each with \
+                 `leaseway peers add`"
             );
         }
         if self.others.is_empty() {

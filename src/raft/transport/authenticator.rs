@@ -131,7 +131,7 @@ fn message_for_sender(rejected: &Rejected) -> String {
                 "its election timeout is {ours} ms, but this peer's is {theirs} ms: use the same --timing on all peers"
             )
         }
-        Rejected::Cluster => "it belongs to another cluster".into(),
+        Rejected::Cluster => "it belongs to another cluster: check --peers".into(),
         Rejected::DuplicateName(name) => {
             format!("it has the same name as this peer, {name:?}: give each peer its own --id")
         }

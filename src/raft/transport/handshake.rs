@@ -37,7 +37,7 @@ pub(crate) enum Rejected {
     Certificate(String),
     #[error("its election timeout is {theirs} ms, but this peer's is {ours} ms: use the same --timing on all peers")]
     Timing { theirs: u64, ours: u64 },
-    #[error("it belongs to another cluster")]
+    #[error("it belongs to another cluster: check --peers")]
     Cluster,
     #[error("it has the same name as this peer, {0:?}: give each peer its own --id")]
     DuplicateName(String),
