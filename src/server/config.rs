@@ -85,7 +85,7 @@ pub struct Loaded {
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("cannot read the configuration file {}: {error}; name a file that this user may read", path.display())]
+    #[error("cannot read the configuration file {}: {error}; use a file that this user may read", path.display())]
     Read {
         path: PathBuf,
         #[source]

@@ -134,7 +134,10 @@ impl Declarer {
             failures += 1;
             let pause = backoff(failures, fastrand::f64());
             if status.set(Some(why.clone())) {
-                tracing::warn!("{why}; the rules are in force here, and the cluster keeps its templates. Retrying");
+                tracing::warn!(
+                    "{why}; the rules are in force at this gateway, and the cluster keeps its earlier templates; \
+                     retrying"
+                );
             }
             tokio::select! {
                 () = sleep(pause) => {}
@@ -280,7 +283,7 @@ mod tests {
         assert!(matches!(redirect(""), Outcome::NotNow(_)), "there is no master");
         for (status, says) in [
             (Status::failed_precondition("the templates come from the parent"), "the parent"),
-            (Status::aborted("`rls/shop` has version 7"), "version 7"),
+            (Status::aborted("version 7 of `rls/shop`"), "version 7"),
             (Status::permission_denied("may not declare"), "may not declare"),
             (Status::unauthenticated("missing token"), "--declare-token-file"),
         ] {

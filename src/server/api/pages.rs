@@ -166,7 +166,7 @@ const RESOURCE_TAKES: &str = "resource, search, sort (holder, wants, due, has, h
 fn parsed<T: DeserializeOwned>(query: &str, takes: &str) -> Result<T, String> {
     let uri = format!("/?{query}").parse::<Uri>().ok();
     let parsed = uri.and_then(|uri| Query::try_from_uri(&uri).ok());
-    parsed.map(|Query(parsed)| parsed).ok_or_else(|| format!("After `?`, the address of this page may have: {takes}."))
+    parsed.map(|Query(parsed)| parsed).ok_or_else(|| format!("Invalid address: after `?`, this page takes {takes}."))
 }
 
 /// The parts of a page that may change, by the ids of their elements.
@@ -394,7 +394,8 @@ fn notice(master: &MasterSeen, path: &str) -> Markup {
         @match master {
             MasterSeen::Here => {}
             MasterSeen::At(MasterView { grpc, http }) => p.notice {
-                "This peer is not the master, and does not know the resources and their holders. See this page at the master, "
+                "This peer is not the master, and does not know the resources or their holders. See this page at the \
+                 master, "
                 @if http.is_empty() {
                     strong { (escaped(grpc)) } "."
                 } @else {

@@ -254,8 +254,8 @@ impl Admitted {
         let Some(subject) = self.subject().filter(|subject| !covers(subject)) else { return Ok(()) };
         let (who, action) = (subject.permissions().identity(), action.name());
         let why = format!(
-            "`{who}` may not use a pattern for this: no rule for all resources allows it to `{action}`; name one \
-             resource"
+            "`{who}` may not use a pattern for this: no rule for all resources allows it to `{action}`; give the id of \
+             one resource"
         );
         Err(self.caller_cache.authorizer.deny(subject, call, &why))
     }

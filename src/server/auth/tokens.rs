@@ -34,7 +34,7 @@ pub(super) enum TokensError {
     /// The same token as on line `first`.
     #[error("line {line}: the same token as on line {first}; remove one")]
     Twice { line: usize, first: usize },
-    #[error("more than {MAX_TOKENS} tokens, the maximum; use JWTs instead (--jwks)")]
+    #[error("more than the maximum of {MAX_TOKENS} tokens; use JWTs instead (--jwks)")]
     TooMany,
 }
 

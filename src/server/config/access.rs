@@ -164,11 +164,14 @@ fn check_rules(rules: &[LocatedRule], found: &mut Findings) {
             let (name, line) = (&rule.name, other.at.line);
             found.error(
                 *at,
-                format!("duplicate rule name `{name}`, already used on line {line}; rename one, because denials name the nearest rule"),
+                format!(
+                    "duplicate rule name `{name}`, already used on line {line}; rename one of the rules, because \
+                     denials show only the name"
+                ),
             );
         } else if let Some(other) = before.iter().find(|other| is_covered(rule, &other.rule)) {
             let name = &other.rule.name;
-            found.warn(*at, format!("this rule has no effect: rule `{name}` allows all of it already"));
+            found.warn(*at, format!("this rule has no effect: rule `{name}` already allows the same"));
         }
     }
 }

@@ -131,8 +131,9 @@ impl<'n, 't> Lengths<'n, 't> {
                 Some(_) if fields.optional("lease_length").is_none() => " (the parameter)",
                 Some(_) => "",
             };
-            let why =
-                format!("longer than `lease_length`, {of_lease}{origin}; leases would end before clients ask again");
+            let why = format!(
+                "longer than the `lease_length` of {of_lease}{origin}; leases would end before clients ask again"
+            );
             field.refuse(why, found);
         }
     }

@@ -17,7 +17,7 @@ pub enum ServeError {
     #[error("cannot set up metrics: {0}")]
     Metrics(String),
     #[cfg(feature = "otlp")]
-    #[error("cannot send traces to OTEL_EXPORTER_OTLP_ENDPOINT, expected an address like http://HOST:4317: {0}")]
+    #[error("cannot send traces to OTEL_EXPORTER_OTLP_ENDPOINT: {0}; expected an address like http://HOST:4317")]
     Traces(String),
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
@@ -26,11 +26,13 @@ pub enum ServeError {
     #[error("--id {name} is not among --peers ({peers}): give this peer's own name with --id")]
     NotAmongPeers { name: String, peers: String },
     #[error(
-        "--handover learning stores no promises and conflicts with --take-over and with a restored backup: omit --handover learning"
+        "--handover learning cannot be used with --take-over or a restored backup, because it stores no promises: omit \
+         --handover learning"
     )]
     TakeOverLearning,
     #[error(
-        "cannot listen for peers on {address}: it is not an IP address with a port; name one with --peer-listen, like 0.0.0.0:5120"
+        "cannot listen for peers on {address}: it is not an IP address with a port; pass one with --peer-listen, like \
+         0.0.0.0:5120"
     )]
     PeerListen { address: String },
     #[error("{0}")]
@@ -77,7 +79,7 @@ impl ServeError {
 fn listen_hint(error: &std::io::Error, flag: &str) -> String {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            format!("; another server is running there: stop it, or choose another address with {flag}")
+            format!("; another program listens there: stop that program, or choose another address with {flag}")
         }
         std::io::ErrorKind::AddrNotAvailable => format!("; this machine has no such address: see {flag}"),
         std::io::ErrorKind::PermissionDenied => format!("; choose a port above 1023 with {flag}"),
@@ -88,17 +90,21 @@ fn listen_hint(error: &std::io::Error, flag: &str) -> String {
 /// Why a node cannot have this parent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParentError {
-    #[error("--parent with --peers needs --node NAME, the name of this node at its parent, the same for all its peers")]
+    #[error(
+        "--parent with --peers needs --node NAME: the name of this node at its parent, the same for all peers of this \
+         node"
+    )]
     NoName,
-    #[error("--parent names {address}, which is this server: a node cannot be its own parent")]
+    #[error("--parent {address} is this server: a node cannot be its own parent")]
     Itself { address: String },
-    #[error("--parent names `{address}`: expected HOST:PORT, like 10.0.0.1:5100, or https://HOST:PORT")]
+    #[error("--parent is `{address}`: expected HOST:PORT, like 10.0.0.1:5100, or https://HOST:PORT")]
     Address { address: String },
     /// Peers name each other without a scheme, so the scheme must be the same for all.
-    #[error("--parent names some peers with https:// and others without TLS: use https:// for all or for none")]
+    #[error("--parent has addresses with https:// and others without: use https:// for all addresses or for none")]
     Mixed,
     #[error(
-        "the token of --parent-token-file would cross the network to {address} without TLS, where others can read it: write https://{address}, or pass --tls-ca"
+        "the token of --parent-token-file would be sent to {address} without TLS, so others could read it: write \
+         https://{address}, or pass --tls-ca"
     )]
     TokenInTheClear { address: String },
     #[error("--parent-token-file: {0}")]

@@ -61,8 +61,11 @@ impl InitialConfiguration {
             .map(|template| template.settings.learning_until(Millis(0)));
         if let Some(learning) = learning.max().filter(|learning| !remembers && learning.0 > 0) {
             tracing::warn!(
-                "without --data this server keeps no state over a restart. It is in learning mode until {}: for {} s clients keep their leases, and others get nothing, because leases of an earlier server may still be in use. --data DIRECTORY avoids that at later starts; `learning_mode_duration: 0` in a template turns it off, \
-                 and is safe only if no client can have a lease of an earlier server",
+                "without --data this server keeps no state over a restart. It is in learning mode until {} ({} s): \
+                 clients that have leases keep them, and clients without a lease get nothing, because leases of an \
+                 earlier server may still be in use. To avoid this at later starts, use --data DIRECTORY. \
+                 `learning_mode_duration: 0` in a template turns learning mode off; that is safe only if no client can \
+                 have a lease of an earlier server",
                 humantime::format_rfc3339_seconds(SystemTime::now() + Duration::from_millis(learning.0)),
                 learning.0.div_ceil(1000)
             );

@@ -146,8 +146,9 @@ fn check_order(drafts: &[Draft<'_>], found: &mut Findings) {
     for draft in drafts {
         if let Some(line) = seen.insert(draft.identifier, draft.at.line) {
             let identifier = draft.identifier;
-            let message =
-                format!("duplicate `identifier_glob` `{identifier}`: line {line} has it, this one could never match");
+            let message = format!(
+                "duplicate `identifier_glob` `{identifier}`: line {line} has the same, so this one would never match"
+            );
             found.error(draft.at, message);
         }
     }
@@ -157,7 +158,7 @@ fn check_order(drafts: &[Draft<'_>], found: &mut Findings) {
     // A second `*` is reported as a duplicate.
     if drafts[star..].iter().any(|draft| !draft.glob.matches_everything()) {
         let message =
-            "`*` must be the last template: it matches every resource, so patterns after it could never match";
+            "`*` must be the last template: it matches every resource, so patterns after it would never match";
         found.error(drafts[star].at, message);
     }
 }
@@ -219,7 +220,7 @@ fn read_clients(field: &Field<'_, '_>, found: &mut Findings) -> ClientRules {
         let Some(rule) = read_client_rule(&item, found) else { continue };
         if let Some(line) = seen.insert(rule.pattern.to_string(), item.at().line) {
             let message =
-                format!("duplicate `glob` `{}`: line {line} has it, this one could never match", rule.pattern);
+                format!("duplicate `glob` `{}`: line {line} has the same, so this one would never match", rule.pattern);
             found.error(item.at(), message);
         }
         rules.push(rule);
@@ -268,7 +269,8 @@ fn read_group_rules(field: &Field<'_, '_>, found: &mut Findings) -> Vec<GroupRul
         let Some(rule) = read_group_rule(&item, found) else { continue };
         let pattern = &rule.limits.pattern;
         if let Some(line) = seen.insert(pattern.to_string(), item.at().line) {
-            let message = format!("duplicate `group` `{pattern}`: line {line} has it, this one could never match");
+            let message =
+                format!("duplicate `group` `{pattern}`: line {line} has the same, so this one would never match");
             found.error(item.at(), message);
         }
         rules.push(rule);

@@ -458,7 +458,7 @@ const HINTS: [(&str, &str); 12] = [
     ("tab cannot", TABS),
     (
         "mapping values are not allowed",
-        "`: ` is not allowed here: check the indentation; text that contains it needs quotes",
+        "`: ` is not allowed here: check the indentation, and put text that contains `: ` in quotes",
     ),
     ("unexpected character", "text that begins with this character needs quotes"),
     ("recursion limit", "nested too deeply: a configuration has only a few levels"),

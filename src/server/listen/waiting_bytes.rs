@@ -45,10 +45,14 @@ pub(crate) enum TooManyBytes {
     )]
     Connection(usize),
     #[error(
-        "too many bytes buffered for your identity or address, which may use only a share of {0}: read answers and finish requests before you send more, or raise the server's --max-waiting-bytes or --address-share"
+        "too many bytes buffered for your identity or address (each may use only a share of {0}): read answers and \
+         finish requests before you send more, or raise the server's --max-waiting-bytes or --address-share"
     )]
     Principal(usize),
-    #[error("too many bytes buffered in this server (limit {0}): try again later, or raise its --max-waiting-bytes")]
+    #[error(
+        "too many bytes buffered in this server (limit {0}): try again later, or raise the server's \
+         --max-waiting-bytes"
+    )]
     Process(usize),
 }
 

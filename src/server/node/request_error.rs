@@ -18,7 +18,8 @@ pub(crate) enum RequestError {
     NotMaster(NotMaster),
     /// The principal has used up its share of all resources.
     #[error(
-        "too many resources for your identity or address, which may use only a share of {0}: raise the server's --max-resources or --address-share"
+        "your identity or address has too many resources at this server: each may use only a share of {0}; raise the \
+         server's --max-resources or --address-share"
     )]
     ResourceShare(usize),
     /// The principal has used up its share of the resource's queue.

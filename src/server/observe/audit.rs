@@ -271,7 +271,7 @@ fn write_line(mut out: Box<dyn Write + Send>, line: &str, lost: &AtomicU64) -> B
     text.push('\n');
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         if before == 0 {
-            tracing::error!(%error, "cannot write the audit log: lines are lost and counted until writing succeeds");
+            tracing::error!(%error, "cannot write the audit log: until writing succeeds, lines are lost (and counted)");
         }
         lost.fetch_add(before, Ordering::Relaxed);
         lose(lost);

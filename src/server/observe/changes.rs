@@ -225,7 +225,7 @@ fn pool_event_text(event: &PoolEvent) -> Option<String> {
     match event.kind {
         PoolEventKind::Underrun => {
             let has = readable(event.priority_connected.get());
-            Some(format!("underrun: priority clients have {has}, the total is {total}"))
+            Some(format!("underrun: priority clients have {has}, but the total is {total}"))
         }
         PoolEventKind::Relieved => Some(format!("the underrun is over: the total is {total}")),
         PoolEventKind::Downgraded => {

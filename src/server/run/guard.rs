@@ -84,7 +84,8 @@ pub(crate) fn authorizer(
     exposure.check()?;
     if let Some((flag, address)) = exposure.exposed() {
         tracing::warn!(
-            "--insecure: {flag} {address} is reachable from other machines, which can read and change all traffic, and do everything that the policy, if there is one, allows"
+            "--insecure: other machines can reach {flag} {address}. They can read and change all traffic, and do \
+             everything that the policy allows; without a policy, they can do everything"
         );
     }
     let credentials = files.read().map_err(|error| ServeError::Credentials(error.to_string()))?;

@@ -24,7 +24,7 @@ fn a_second_server_on_the_same_port_is_refused() {
     {
         let output = leaseway(&["serve", "--listen", listen, "--http", http]);
         assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""));
-        for part in [format!("cannot listen on {taken}").as_str(), "another server is running there", flag] {
+        for part in [format!("cannot listen on {taken}").as_str(), "another program listens there", flag] {
             assert!(output.stderr.contains(part), "`{part}` is not in {}", output.stderr);
         }
     }

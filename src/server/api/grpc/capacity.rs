@@ -336,7 +336,8 @@ pub(super) fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
         )),
         Answer::NotYet => Some((
             Reason::NotYet,
-            "this node cannot decide yet: it has no lease from its parent, or a budget is between two periods; ask again in a second",
+            "this node cannot decide yet: it has no lease from its parent, or the budget is between two periods; ask \
+             again in a second",
         )),
         // No client waits for a stale answer. The problem of an invalid entry was recorded before.
         Answer::Stale | Answer::Unknown | Answer::Released | Answer::Granted(_) | Answer::Supplied(_) => None,

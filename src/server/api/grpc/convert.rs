@@ -216,8 +216,8 @@ fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, proble
     let mut answered = vec![false; count];
     keys[..most].iter().for_each(|(_, _, at)| answered[*at] = true);
     let turn = format!(
-        "resource: {count} entries, but this server answers at most {most} at a time, those whose leases expire first; \
-         send the others again, or raise its --max-resources-per-request"
+        "resource: {count} entries, but this server answers only {most} at a time, first those whose leases expire \
+         soonest; send the other entries again, or raise the server's --max-resources-per-request"
     );
     let mut answered = answered.into_iter();
     requests.retain(|(resource, _)| {

@@ -338,7 +338,7 @@ impl EventStream {
 
 fn no_pool(resource: &str, kind: AlgorithmKind) -> Status {
     Status::not_found(format!(
-        "`{}` is not a pool, its algorithm is {}: set PRIORITY_POOL in the template that matches it",
+        "`{}` is not a pool, because its algorithm is {}: set PRIORITY_POOL in its template",
         escaped(resource),
         kind.name()
     ))

@@ -27,7 +27,7 @@ pub(crate) enum Invalid {
     Missing { field: String },
     #[error("{field}: {problem}")]
     Field { field: String, problem: String },
-    #[error("{field}: {count} entries, this server takes at most {most} ({flag} raises that)")]
+    #[error("{field}: {count} entries, but this server takes at most {most}: raise its {flag}")]
     TooMany { field: String, count: usize, most: usize, flag: &'static str },
 }
 

@@ -99,7 +99,8 @@ fn show(pages: &Pages, status: StatusCode, pasted: &str, message: &Markup) -> Re
             // A parser drops a line break at the beginning.
             textarea #text name="text" rows="16" required spellcheck="false" aria-describedby="nothing" { "\n" (pasted) }
             button { "Plan" }
-            span #nothing { " A dry run: compares it with the configuration in force for the current clients, and changes nothing." }
+            span #nothing { " A dry run: it compares this text with the configuration in force for the current \
+                             clients, and changes nothing." }
         }
     };
     page(pages, "What if", Some(("/plan", "")), &Parts { status, ..Parts::default() }.framed(frame))

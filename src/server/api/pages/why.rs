@@ -15,7 +15,8 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
         let frame = html! {
             h1 { "Explain a lease" }
             (form(query))
-            p.none { "A holder is a client or a child node. Enter the ids of the resource and of the holder, as in its requests." }
+            p.none { "A holder is a client or a child node. Enter the ids of the resource and of the holder as they \
+                      are in the holder's requests." }
         };
         return Parts::default().framed(frame);
     }
@@ -114,7 +115,8 @@ fn above(parent: &ParentRow, resource: &str) -> Markup {
         section {
             h2 { "At the parent" }
             p {
-                "The capacity here is a lease of the parent at " (escaped(&parent.addresses.join(", "))) ", where this node is "
+                "The capacity here is a lease of the parent at " (escaped(&parent.addresses.join(", ")))
+                ", which knows this node as "
                 strong { (escaped(&parent.node)) } ". To explain that lease:"
             }
             pre { code { (escaped(&command)) } }

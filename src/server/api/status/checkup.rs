@@ -226,7 +226,7 @@ fn configuration(node: &NodeObservation) -> Vec<Outcome> {
     }
     let version =
         node.master().map_or_else(String::new, |master| format!("version {} is in force", master.config_version));
-    or_fine(found, if version.is_empty() { "none was refused".to_owned() } else { version })
+    or_fine(found, if version.is_empty() { "no configuration was refused".to_owned() } else { version })
 }
 
 fn versions(node: &NodeObservation) -> Vec<Outcome> {
@@ -290,7 +290,7 @@ fn children(node: &NodeObservation) -> Vec<Outcome> {
     names.dedup();
     let found = |name: &&str| {
         let text = format!("two nodes are called {name}: only one of them is served");
-        bad(text, "give the other node its own --node")
+        bad(text, "give each node its own --node")
     };
     or_fine(names.iter().map(found).collect(), "names are unique")
 }
@@ -302,7 +302,7 @@ fn master(node: &NodeObservation) -> Vec<Outcome> {
         return match node.error_of(address) {
             None => fine(format!("the master is at {address}")),
             Some(why) => vec![warn(
-                format!("the master at {address} does not answer here ({why}), but others name it"),
+                format!("{address} is the master according to other servers, but does not answer here ({why})"),
                 "check again in a few seconds; if it persists, check that clients can reach that address (--advertise)",
             )],
         };
@@ -459,7 +459,7 @@ fn down(peer: &PeerReport, (up, all): (usize, usize)) -> Outcome {
 
 fn resources(node: &NodeObservation) -> Vec<Outcome> {
     if node.master_elsewhere().is_some() {
-        return fine("the master knows them");
+        return fine("only the master knows them");
     }
     let Some(master) = node.master() else {
         return vec![bad("there is no master, so no leases are granted", "see `master`")];
@@ -476,7 +476,8 @@ fn resources(node: &NodeObservation) -> Vec<Outcome> {
         |resource| !resource.unbounded && resource.held > resource.capacity * (1.0 + 1e-9),
         "over-committed: more is held than the capacity",
         warn,
-        "leases from before a capacity cut expire (`leaseway status RESOURCE` shows when); a shorter lease_length helps next time",
+        "leases from before a capacity cut must expire first (`leaseway status RESOURCE` shows when); a shorter \
+         lease_length helps next time",
     );
     report(
         |resource| resource.learning_ms > 0,
@@ -512,7 +513,7 @@ fn resources(node: &NodeObservation) -> Vec<Outcome> {
 
 /// The price of the death of one gateway: its leases count until they end.
 fn gateways(node: &NodeObservation) -> Vec<Outcome> {
-    let Some(master) = node.master() else { return fine("the master knows them") };
+    let Some(master) = node.master() else { return fine("only the master knows them") };
     let leased = master.resources.iter().filter(|resource| resource.gateways > 0).count();
     let shares = master.resources.iter().flat_map(|resource| {
         let of = move |holder: &'_ Holder| (holder.held / resource.capacity).min(1.0);
@@ -566,8 +567,8 @@ fn clocks(node: &NodeObservation) -> Vec<Outcome> {
         (_, true) => fine("not visible to this caller"),
         (true, _) => fine(format!("{} agree with this machine's clock", all.len())),
         _ => {
-            let next =
-                "synchronize them by NTP: Doorman's clients and certificates depend on them, other leases do not";
+            let next = "synchronize the clocks by NTP: certificates and leases of Doorman's clients depend on them, other \
+                        leases do not";
             vec![warn(wrong.join(", "), next)]
         }
     }

@@ -115,7 +115,7 @@ fn mistakes_have_positions() {
         ),
         (
             "- {name: ops, who: a, may: ask}",
-            vec!["3:3: duplicate rule name `ops`, already used on line 2; rename one, because denials name the nearest rule".to_owned()],
+            vec!["3:3: duplicate rule name `ops`, already used on line 2; rename one of the rules, because denials show only the name".to_owned()],
         ),
     ] {
         assert_eq!(mistakes(rules), expected, "{rules}");
@@ -153,7 +153,7 @@ fn rules_and_keys_without_effect_are_warnings() {
         ),
         (
             "- {who: a, may: ask}\n- {who: a, may: ask, resources: b, max_priority: 3}",
-            "4:3: this rule has no effect: rule `rule 2` allows all of it already",
+            "4:3: this rule has no effect: rule `rule 2` already allows the same",
         ),
     ] {
         assert_eq!(warnings(rules), [expected], "{rules}");

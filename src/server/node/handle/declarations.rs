@@ -24,22 +24,22 @@ pub(crate) enum DeclareError {
     NotMaster(NotMaster),
     #[error("the templates come from the parent ({0}): declare them at the root of the tree")]
     HasParent(String),
-    #[error(
-        "`name` has {0} bytes: a declaration needs a name of 1 to {MAX_NAME} bytes without control characters, such as rls/shop"
-    )]
+    #[error("invalid `name` of {0} bytes: expected 1 to {MAX_NAME} bytes without control characters, such as rls/shop")]
     Name(usize),
-    #[error("`{name}` has {bytes} bytes, at most {MAX_TEXT} are allowed: declare fewer templates")]
+    #[error("`{name}` has {bytes} bytes, but at most {MAX_TEXT} are allowed: declare fewer templates")]
     TooLong { name: Arc<str>, bytes: usize },
     #[error(transparent)]
     Invalid(#[from] ConfigError),
     #[error("`{0}`: a declaration needs a `version`, in milliseconds since the Unix epoch")]
     NoVersion(Arc<str>),
     #[error(
-        "`{name}` has version {in_force} from {by}, and this one is not newer ({version}): `leaseway declarations list` shows what is in force"
+        "version {version} of `{name}` is not newer than version {in_force} from {by}, which is in force: see \
+         `leaseway declarations list`"
     )]
     Older { name: Arc<str>, version: u64, in_force: u64, by: Arc<str> },
     #[error(
-        "there would be {count} declarations with {bytes} bytes, at most {MAX_DECLARATIONS} with {MAX_TEXTS} bytes are allowed: delete those that are not used (`leaseway declarations delete`)"
+        "there would be {count} declarations with {bytes} bytes, but at most {MAX_DECLARATIONS} with {MAX_TEXTS} bytes \
+         are allowed: delete unused declarations (`leaseway declarations delete`)"
     )]
     Full { count: usize, bytes: usize },
     #[error(transparent)]

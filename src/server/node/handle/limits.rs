@@ -38,7 +38,8 @@ pub(crate) enum LimitError {
     )]
     NotKept,
     #[error(
-        "{0} limits at once: at most {MAX_TOGETHER} are allowed, and their ids may have at most 1 MiB in all; send them in parts"
+        "too many limits in one request ({0}): at most {MAX_TOGETHER} with 1 MiB of ids are allowed; send the limits \
+         in parts"
     )]
     TooMany(usize),
     #[error("`{0}` appears twice: send each resource once")]
@@ -48,7 +49,8 @@ pub(crate) enum LimitError {
     )]
     NotDivided(Arc<str>),
     #[error(
-        "there would be {0} limits, at most {MAX_LIMITS} are allowed: use a template for resources with the same capacity"
+        "there would be {0} limits, but at most {MAX_LIMITS} are allowed: use a template for resources with the same \
+         capacity"
     )]
     Full(usize),
     #[error(transparent)]

@@ -140,8 +140,8 @@ impl NodeActor {
         if initial.is_file && !config.is_same_as(&initial.loaded) {
             let (file, version, source) = (&initial.source, config.version, &config.source);
             tracing::warn!(
-                "{file} differs from the configuration in force (version {version} from {source}): \
-                 `leaseway config diff {file}` shows how, `leaseway config apply {file}` puts it in force"
+                "{file} differs from the configuration in force (version {version} from {source}): `leaseway config \
+                 diff {file}` shows the differences, `leaseway config apply {file}` puts the file in force"
             );
         }
     }

@@ -107,7 +107,8 @@ pub(crate) enum TooManyWatchers {
     #[error("too many watchers on this server (limit {0}): raise its --max-watchers")]
     InAll(usize),
     #[error(
-        "too many watchers for your identity or address, which may use only a share of {0}: raise the server's --max-watchers or --address-share"
+        "your identity or address has too many watchers at this server: each may use only a share of {0}; raise the \
+         server's --max-watchers or --address-share"
     )]
     OfPrincipal(usize),
 }

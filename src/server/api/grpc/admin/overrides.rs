@@ -155,8 +155,8 @@ impl AdminService {
             let Some(settings) = settings.filter(|settings| settings.kind != AlgorithmKind::NoAlgorithm) else {
                 let pattern = escaped(pattern);
                 return Err(Status::aborted(format!(
-                    "the capacity of `{pattern}` is not divided, so an override has no effect: all its requests are \
-                     granted; add a template with another algorithm than NO_ALGORITHM"
+                    "an override of `{pattern}` has no effect, because its capacity is not divided and every request \
+                     is granted: add a template with another algorithm than NO_ALGORITHM"
                 )));
             };
             return check_above(load, above, pattern, &settings);
@@ -260,10 +260,10 @@ fn check_rules(id: &str, change: &GroupChange, all: &Overrides, settings: &Setti
     let (field, problem) = match error {
         GroupError::TooMuch { group, minimum, most, .. } if change.minimum != Some(minimum) => (
             "maximum",
-            format!("is {most}, less than the minimum of {group} in `{id}`, {minimum}: set a lower minimum, too"),
+            format!("is {most}, less than the minimum of {group} in `{id}` ({minimum}): set a lower minimum, too"),
         ),
         GroupError::TooMuch { minimum, what, most, .. } => {
-            ("minimum", format!("is {minimum}, more than {what} in `{id}`, {most}"))
+            ("minimum", format!("is {minimum}, more than {what} in `{id}` ({most})"))
         }
         GroupError::NotWhole { field, amount, .. } => (field, format!("is {amount}, but `{id}` has whole units")),
         GroupError::TooDeep { parts, levels, .. } => {
@@ -271,7 +271,7 @@ fn check_rules(id: &str, change: &GroupChange, all: &Overrides, settings: &Setti
         }
         GroupError::Oversubscribed { sum, capacity } => (
             "minimum",
-            format!("raises the sum of the minimums in `{id}` to {sum}, more than its capacity, {capacity}"),
+            format!("raises the sum of the minimums in `{id}` to {sum}, more than its capacity of {capacity}"),
         ),
         other => return Err(Status::aborted(format!("`{id}`: {other}"))),
     };
@@ -288,7 +288,8 @@ fn check_above(load: Load, above: bool, id: &str, settings: &Settings) -> Result
     }
     let (id, capacity, template) = (escaped(id), readable(capacity.get()), readable(settings.capacity.get()));
     Err(Status::aborted(format!(
-        "the template of `{id}` sets {template}, and {capacity} is more: pass --above if the resource can serve that"
+        "a capacity of {capacity} for `{id}` is above its template's, {template}: pass --above if the resource can \
+         serve that"
     )))
 }
 

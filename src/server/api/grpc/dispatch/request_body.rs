@@ -102,7 +102,9 @@ impl RequestBody {
 fn too_many(entries: usize, why: TooManyBytes) -> Status {
     match entries {
         0 => why.into(),
-        _ => Status::resource_exhausted(format!("the message has {entries} entries so far, {ENTRY} bytes each: {why}")),
+        _ => Status::resource_exhausted(format!(
+            "{why} (the message has {entries} entries so far, which count as {ENTRY} bytes each)"
+        )),
     }
 }
 
@@ -199,7 +201,7 @@ async fn next_message<M: Message + Default>(framed: &[u8], max_bytes: usize) -> 
 
 fn too_long(length: usize, max_bytes: usize) -> Status {
     Status::out_of_range(format!(
-        "the message is {length} bytes long, this server takes at most {max_bytes} (--max-message-bytes raises that)"
+        "the message is {length} bytes long, but this server takes at most {max_bytes}: raise its --max-message-bytes"
     ))
 }
 

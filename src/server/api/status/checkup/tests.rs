@@ -256,12 +256,17 @@ fn a_node_without_any_answer_has_one_fault() {
 
 #[test]
 fn a_master_that_is_unreachable_from_here_is_not_missing() {
-    finds(Severity::Warn, "master", "the master at a:1 does not answer here (refused)", |node| {
-        node.servers[0].answer = Err("refused".into());
-        list(node).name = "b".into();
-        list(node).peer[0].self_ = false;
-        list(node).peer[1].self_ = true;
-    });
+    finds(
+        Severity::Warn,
+        "master",
+        "a:1 is the master according to other servers, but does not answer here (refused)",
+        |node| {
+            node.servers[0].answer = Err("refused".into());
+            list(node).name = "b".into();
+            list(node).peer[0].self_ = false;
+            list(node).peer[1].self_ = true;
+        },
+    );
 }
 
 /// The faults that a server finds by itself.
