@@ -37,7 +37,7 @@ pub enum TlsError {
     KeyMismatch { certificate: PathBuf, key: PathBuf },
     #[error("the certificate in {} has expired: it was valid until {until}", file.display())]
     Expired { file: PathBuf, until: String },
-    #[error("the certificate in {} is not valid before {from}: is the clock right?", file.display())]
+    #[error("the certificate in {} is not valid before {from}: check the clock", file.display())]
     NotYetValid { file: PathBuf, from: String },
     #[error("the system has no CA certificates ({0}): pass the server's CA file with --tls-ca")]
     NoSystemRoots(String),
@@ -63,8 +63,8 @@ pub(crate) fn explain_to_client(host: &str, error: &io::Error) -> String {
     let Some(tls) = tls_error(error) else {
         return match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => format!(
-                "{host} closed the connection during the TLS handshake, probably because it does not speak TLS: use \
-                 http:// without TLS, or another port"
+                "{host} closed the connection during the TLS handshake, probably because it does not speak TLS: write \
+                 http:// to connect without TLS, or use another port"
             ),
             _ => format!("the TLS handshake with {host} broke off: {error}"),
         };
@@ -72,7 +72,7 @@ pub(crate) fn explain_to_client(host: &str, error: &io::Error) -> String {
     match tls {
         Error::InvalidCertificate(why) => of_server(host, why),
         Error::InvalidMessage(_) => {
-            format!("{host} does not speak TLS on this port: use http:// without TLS, or another port")
+            format!("{host} does not speak TLS on this port: write http:// to connect without TLS, or use another port")
         }
         Error::AlertReceived(alert) => alerted_by_server(host, *alert),
         Error::PeerIncompatible(why) => incompatible(host, why),
@@ -119,7 +119,8 @@ fn alerted_by_server(host: &str, alert: AlertDescription) -> String {
         // `DecryptError` if the server trusts another CA of the same name.
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {
             format!(
-                "{host} does not trust the CA of this client's certificate: use one of the CA in the server's --tls-ca"
+                "{host} does not trust the CA of this client's certificate: use a certificate of the CA in the \
+                 server's --tls-ca"
             )
         }
         AlertDescription::CertificateExpired => {
@@ -189,9 +190,9 @@ fn flaw(why: &CertificateError) -> String {
         }
         CertificateError::Expired => "has expired".to_owned(),
         CertificateError::NotValidYetContext { not_before, .. } => {
-            format!("is not valid before {}: is the clock right?", moment(*not_before))
+            format!("is not valid before {}: check the clock", moment(*not_before))
         }
-        CertificateError::NotValidYet => "is not valid yet: is the clock right?".to_owned(),
+        CertificateError::NotValidYet => "is not valid yet: check the clock".to_owned(),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "is not for this purpose: its extended key usage lacks client or server authentication".to_owned()
         }

@@ -227,7 +227,7 @@ fn plaintext_clients_of_a_tls_server_get_a_clear_error() {
     // TLS to a server without TLS.
     let plain = Server::with_flags(&[]);
     let error = error_of(&plain, &ours.trust());
-    assert!(error.contains("does not speak TLS on this port: use http:// without TLS"), "{error}");
+    assert!(error.contains("does not speak TLS on this port: write http:// to connect without TLS"), "{error}");
     eventually("the server logs the reason", || {
         error_of(&plain, &ours.trust());
         plain.log().contains("the client speaks TLS, but this server has no --tls-cert and --tls-key").then_some(())
