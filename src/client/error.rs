@@ -10,7 +10,7 @@ use leaseway_tls::TlsError;
 #[non_exhaustive]
 pub enum BuildError {
     /// No endpoint was given.
-    #[error("no endpoint: name at least one server of the node, as HOST:PORT")]
+    #[error("no endpoint: pass at least one server of the node, as HOST:PORT")]
     NoEndpoint,
     /// An endpoint is invalid.
     #[error(transparent)]
@@ -56,16 +56,20 @@ pub enum OpenError {
         asked: &'static str,
     },
     /// Wants cannot be estimated without a limiter.
-    #[error("resource `{0}` has no limiter to estimate its wants from: set them with `.wants(…)`")]
+    #[error("the wants of `{0}` cannot be estimated without a limiter: set them with `.wants(…)`")]
     NoWants(String),
     /// Backends of [`Balanced`](crate::Balanced) need fixed wants: one without a lease gets no operations, so its wants
     /// would be estimated as 0 forever.
     #[error(
-        "the wants of `{0}` cannot be estimated, because a backend gets no operations before it has a lease: set them by `.wants(…)`"
+        "the wants of `{0}` cannot be estimated, because a backend gets no operations before it has a lease: set the \
+         wants with `.wants(…)`"
     )]
     EstimatedWants(String),
     /// Usage of a resource with a limiter is counted by the limiter.
-    #[error("resource `{0}` has a limiter, which counts usage: `report_use` is for resources opened with `open`")]
+    #[error(
+        "resource `{0}` has a limiter, which already counts usage: call `report_use` only for resources opened with \
+         `open`"
+    )]
     HasLimiter(String),
     /// The client was closed.
     #[error("the client was closed")]

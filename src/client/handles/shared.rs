@@ -464,8 +464,12 @@ impl Shared {
             let Some(opened) = opened else { continue };
             if opened.set_effective_priority(priority) && priority != opened.priority {
                 let claimed = opened.priority;
-                tracing::info!(resource = %id, claimed, priority, "the server counts this client at another priority \
-                                                                   than it requested");
+                tracing::info!(
+                    resource = %id,
+                    claimed,
+                    priority,
+                    "the server gives this client another priority than it requested"
+                );
             }
         }
     }
@@ -477,7 +481,8 @@ impl Shared {
             if opened.is_some_and(|opened| opened.set_unlimited(is_unlimited)) && is_unlimited {
                 tracing::warn!(
                     client = %self.id, resource = %leaseway_core::types::escaped(&id),
-                    "the server does not limit this resource: every request is granted, because no template limits it"
+                    "no template of the server limits this resource, so every request is granted: add one to the \
+                     configuration"
                 );
             }
         }

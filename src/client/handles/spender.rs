@@ -21,7 +21,7 @@ use crate::{
 #[non_exhaustive]
 pub enum SpendError {
     /// The allowance does not cover it now. More may be left of the budget.
-    #[error("the allowance of this client, {left}, does not cover this amount now")]
+    #[error("this client's allowance of {left} does not cover this amount now")]
     NotCovered {
         /// What is left of the allowance.
         left: f64,

@@ -71,9 +71,10 @@ pub fn parse(endpoint: &str) -> Result<String, BadEndpoint> {
 /// As [`parse`], with another default port.
 pub fn parse_with(endpoint: &str, default_port: u16) -> Result<String, BadEndpoint> {
     match read_with(endpoint, default_port)? {
-        Endpoint { scheme: Scheme::Tls, .. } => {
-            Err(bad(endpoint, "TLS is not selected by this address: write HOST:PORT".to_owned()))
-        }
+        Endpoint { scheme: Scheme::Tls, .. } => Err(bad(
+            endpoint,
+            "https:// is not allowed here: write HOST:PORT, and enable TLS by the TLS options".to_owned(),
+        )),
         Endpoint { address, .. } => Ok(address),
     }
 }
@@ -197,7 +198,7 @@ mod tests {
             ("", "missing host"),
             (":5100", "missing host"),
             ("http://", "missing host"),
-            ("https://db.internal:5100", "TLS is not selected by this address"),
+            ("https://db.internal:5100", "https:// is not allowed here"),
             ("grpc://db.internal", "unknown scheme `grpc://`"),
             ("localhost:", "the port `` is not a number"),
             ("localhost:http", "the port `http` is not a number"),

@@ -56,7 +56,7 @@ fn env_true_takes_missing_settings_from_the_environment() {
 #[test]
 fn invalid_settings_are_reported() {
     for (settings, expected) in [
-        (&[][..], "no endpoint: name at least one server of the node, as HOST:PORT"),
+        (&[][..], "no endpoint: pass at least one server of the node, as HOST:PORT"),
         (&["servers"], "setting `servers`: expected key=value"),
         (&["servers=a", "mode=brave"], "setting `mode=brave`: expected safe, pessimistic or optimistic"),
         (&["servers=a", "deadline=-1"], "setting `deadline=-1`: expected seconds, 0 or more"),

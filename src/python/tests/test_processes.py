@@ -138,7 +138,7 @@ def test_an_unreachable_server_is_no_error():
 @pytest.mark.parametrize(
     "options, expected",
     [
-        ({"servers": []}, "no endpoint: name at least one server"),
+        ({"servers": []}, "no endpoint: pass at least one server"),
         ({"servers": "a:b:c"}, "a:b:c"),
         ({"mode": "brave"}, 'mode="brave": expected "safe", "pessimistic" or "optimistic"'),
         ({"id": "x" * 300}, "is 300 bytes long; at most 256 are allowed"),

@@ -129,7 +129,7 @@ export class Client {
     const given = typeof options === "string" ? { servers: options } : options;
     const servers = typeof given.servers === "string" ? [given.servers] : [...(given.servers ?? [])];
     if (servers.length === 0) {
-      throw new BuildError("no endpoint: name at least one server of the node, as HOST:PORT");
+      throw new BuildError("no endpoint: pass at least one server of the node, as HOST:PORT");
     }
     const endpoints = servers.map(parseEndpoint);
     this.id = checkId(given.id?.replaceAll("{pid}", String(process.pid)) ?? uniqueId(), "the client's id", BuildError);
