@@ -273,11 +273,14 @@ fn closing() -> Problem {
 }
 
 fn nothing_here() -> Problem {
-    Problem::new(ProblemKind::NotFound, format!("unknown path: {} lists all of them", openapi::PATH))
+    Problem::new(ProblemKind::NotFound, format!("unknown path: {} lists all paths", openapi::PATH))
 }
 
 fn no_such_method() -> Problem {
-    Problem::new(ProblemKind::NoSuchMethod, format!("use a method that `Allow` lists; see {}", openapi::PATH))
+    Problem::new(
+        ProblemKind::NoSuchMethod,
+        format!("use a method that the header `Allow` lists; see {}", openapi::PATH),
+    )
 }
 
 async fn document(State(gateway): State<Arc<HttpGateway>>) -> impl IntoResponse {

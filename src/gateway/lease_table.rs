@@ -141,13 +141,14 @@ impl std::fmt::Debug for WithoutLeaseCount {
 /// Why a resource was not opened.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NotOpened {
-    #[error("too many open resources at this gateway (limit {0}): raise its --max-resources")]
+    #[error("too many open resources at this gateway (limit {0}): raise the gateway's --max-resources")]
     TooMany(usize),
     #[error(
-        "too many open resources at this gateway for your address, which may use only a share of {0}: raise its --max-resources or --address-share"
+        "your identity or address has opened too many resources at this gateway: each may use only a share of {0}; \
+         raise the gateway's --max-resources or --address-share"
     )]
     OfCaller(usize),
-    #[error("too many buckets for this Envoy (limit {0}): raise --max-buckets")]
+    #[error("too many buckets for this Envoy (limit {0}): raise the gateway's --max-buckets")]
     OfEnvoy(usize),
     /// The id is invalid, or the gateway is closing.
     #[error(transparent)]
@@ -285,17 +286,19 @@ impl LeaseTable {
             match why {
                 NoLease::NotYet => tracing::warn!(
                     requests,
-                    "{decided} without a lease: the cluster had not answered within {:?}; raise --first-wait-ms if it is slow",
+                    "requests were {decided} without a lease: the cluster had not answered within {:?}; if the cluster \
+                     is slow, raise --first-wait-ms",
                     self.options.first_wait
                 ),
                 NoLease::Unreachable => tracing::warn!(
                     requests,
                     error = self.client.health().last_error,
-                    "{decided} without a lease: the cluster does not answer"
+                    "requests were {decided} without a lease: the cluster does not answer"
                 ),
                 NoLease::NoRoom => tracing::warn!(
                     requests,
-                    "{decided} without a lease: too many open resources; raise --max-resources or --address-share"
+                    "requests were {decided} without a lease: too many open resources; raise --max-resources or \
+                     --address-share"
                 ),
             }
         }

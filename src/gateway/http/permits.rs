@@ -353,7 +353,7 @@ pub(super) async fn charge(
 /// The permits of a resource at this gateway.
 pub(super) fn standing(gateway: &HttpGateway, resource: &str) -> Result<HttpAnswer, Problem> {
     let Some(entry) = gateway.lease_table.look(resource) else {
-        let why = "this gateway holds no lease of this resource; request permits of it first";
+        let why = "this gateway holds no lease of this resource; first request permits of the resource";
         return Err(Problem::new(ProblemKind::NotFound, why));
     };
     let (quota, opened) = (quota(&entry), entry.rate().resource());

@@ -26,7 +26,7 @@ pub struct PriceFile(watch::Receiver<Arc<Prices>>);
 
 #[derive(Debug, thiserror::Error)]
 pub enum PriceFileError {
-    #[error("cannot read {}: {error}; name a file of prices that this user may read (--prices)", path.display())]
+    #[error("cannot read {}: {error}; pass a price file that this user may read (--prices)", path.display())]
     Read {
         path: PathBuf,
         #[source]

@@ -120,7 +120,8 @@ impl<P> Reservations<P> {
         self.remove_expired();
         self.shares.admit(principal).map_err(|_| {
             let why = format!(
-                "too many unsettled reservations (--max-reservations {}, shared among addresses): settle some first",
+                "too many unsettled reservations (each identity or address may use only a share of --max-reservations \
+                 {}): settle some first",
                 self.max
             );
             Problem::new(ProblemKind::NoRoom, why).in_word("too_many_reservations").retry_after(Duration::from_secs(1))

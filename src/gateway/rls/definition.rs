@@ -110,7 +110,8 @@ pub(super) fn add(rules: &mut Rules, domain: Domain, merge: bool) -> Result<(), 
     let (origin, name) = (&other.origin, &other.name);
     if !merge {
         return Err(format!(
-            "duplicate domain `{name}`: {origin} has it, too; define each domain in one place, or set --rls-merge-domains"
+            "duplicate domain `{name}`: it is also in {origin}; define each domain in one place, or set \
+             --rls-merge-domains"
         ));
     }
     let found = format!("`{name}` in {origin}");

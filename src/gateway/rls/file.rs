@@ -77,7 +77,10 @@ pub struct LoadedRules {
 
 #[derive(Debug, thiserror::Error)]
 pub enum RulesError {
-    #[error("cannot read {}: {error}; name a file, or a directory of .yaml files, that this user may read", path.display())]
+    #[error(
+        "cannot read {}: {error}; use a file, or a directory of .yaml files, that this user may read",
+        path.display()
+    )]
     Read {
         path: PathBuf,
         #[source]

@@ -106,7 +106,7 @@ fn one_wrong_resource_rejects_all() {
     let error = load(&[good("one"), good("two")], false).expect_err("one domain in two resources");
     assert_eq!(
         error,
-        "resource `two`: domain: duplicate domain `d`: resource `one` has it, too; define each domain in one place, or set --rls-merge-domains"
+        "resource `two`: domain: duplicate domain `d`: it is also in resource `one`; define each domain in one place, or set --rls-merge-domains"
     );
     let of_other_type = Any { type_url: "type.googleapis.com/x.Y".to_owned(), value: Vec::new() };
     let error = load(&[good("one"), of_other_type], false).expect_err("another type");
