@@ -46,18 +46,20 @@ pub(crate) enum CliError {
     #[error("{0}")]
     Flags(String),
     #[error(
-        "no answer at the admin address {address}: {why}. Servers with --data have one, at 127.0.0.1:5160 by default; others only with --admin{}", sentence(". ", origin.as_ref())
+        "no answer at the admin address {address}: {why}. Servers with --data have an admin address (127.0.0.1:5160 by \
+         default), other servers only with --admin{}", sentence(". ", origin.as_ref())
     )]
     NoAdmin { address: String, why: String, origin: Option<AddressSource> },
     #[error(
-        "the server at {address} does not have this service: either it runs without --data, so it has no peers and stores no configuration, or {address} is not its admin address (--admin)"
+        "the server at {address} does not have this service: either the server runs without --data, so it has no peers \
+         and stores no configuration, or this is not its admin address (--admin)"
     )]
     NotAdmin { address: String },
     #[error(
         "the server at {address} does not accept the token: {why}. Pass the operator token file of the server with --admin-token-file"
     )]
     WrongToken { address: String, why: String },
-    #[error("the server at {address} refused: {why}. `leaseway access test` explains its decisions")]
+    #[error("the server at {address} refused: {why}. `leaseway access test` explains the decision")]
     Denied { address: String, why: String },
     /// The reason has been printed.
     #[error("denied")]
@@ -82,7 +84,8 @@ pub(crate) enum CliError {
     #[error("the server at {address} refuses this configuration, and nothing has changed:\n{mistakes}")]
     ConfigRefused { address: String, mistakes: String },
     #[error(
-        "this leaseway cannot read version {version} of the configuration, which is in force: {error}\nIf the server runs a newer leaseway, use that one"
+        "this leaseway cannot read version {version} of the configuration, which is in force: {error}\n\
+         If the server runs a newer leaseway, use that version"
     )]
     UnreadableVersion { version: u64, error: ConfigError },
     /// The file of `leaseway up` is invalid. Nothing was started.
@@ -97,7 +100,8 @@ pub(crate) enum CliError {
     Ports(String),
     /// Nothing was started or deleted.
     #[error(
-        "{} was not created by `leaseway up`, which neither uses nor deletes it; choose another directory with --data", directory.display()
+        "{} was not created by `leaseway up`, so `leaseway up` neither uses nor deletes it; choose another directory \
+         with --data", directory.display()
     )]
     NotOurs { directory: PathBuf },
     #[error("cannot write {}: {error}", path.display())]
@@ -156,8 +160,8 @@ pub(crate) enum CliError {
     )]
     TooManyRedirects { count: usize, last: String },
     #[error(
-        "no new lease for `{resource}`, because {client} asked for it a moment ago. Its current lease stays valid; ask \
-             again in a few seconds"
+        "no new lease for `{resource}`: {client} asked a moment ago, and keeps its current lease. Ask again in a few \
+         seconds"
     )]
     TooSoon { resource: String, client: String },
     #[error(
@@ -165,7 +169,8 @@ pub(crate) enum CliError {
     )]
     NoSuchResource(String),
     #[error(
-        "the server at {address} knows no client `{client}` of `{resource}`: it has sent no request, or its lease has expired; `leaseway status {resource}` lists the clients; pass --node if `{client}` is a child node"
+        "the server at {address} knows no client `{client}` of `{resource}`: the client has sent no request, or its \
+         lease has expired. `leaseway status {resource}` lists the clients; if `{client}` is a child node, pass --node"
     )]
     NoSuchHolder { client: String, resource: String, address: String },
     #[error(
@@ -186,7 +191,8 @@ pub(crate) enum CliError {
     NoAdminAddress { resource: String },
     /// What the client did hold was released.
     #[error(
-        "`{client}` holds no lease on {resources}: it has sent no request, its lease has expired, or its id is different"
+        "`{client}` holds no lease on {resources}: the client has sent no request, its lease has expired, or its id is \
+         different"
     )]
     NothingHeld { client: String, resources: String },
     #[error("{0}")]
@@ -364,7 +370,8 @@ impl fmt::Display for AddressSource {
             ),
             AddressSource::Default { port, ended: None } => write!(
                 f,
-                "This is the default address; {} or {} sets others, separated by commas. `leaseway --help` has examples",
+                "This is the default address; {} or {} sets other addresses, separated by commas. `leaseway --help` \
+                 has examples",
                 port.flag(),
                 port.variable()
             ),

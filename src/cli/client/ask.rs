@@ -37,7 +37,7 @@ pub(crate) struct Get {
 }
 
 /// How to limit a resource that has no limit.
-const NO_LIMIT: &str = "to limit it, add a template that matches it to the configuration";
+const NO_LIMIT: &str = "to limit the resource, add a template for it to the configuration";
 
 fn parse_amount(text: &str) -> Result<Amount, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number, like 40 or 0.5".to_owned())?;
@@ -110,9 +110,9 @@ impl Get {
             let until = utc((now + Duration::from_millis(learning_ms)).as_secs() as i64);
             let got = if capacity > 0.0 { format!("only {} of", number(capacity)) } else { "nothing of".to_owned() };
             return format!(
-                "{client} has {got} `{resource}` yet (wanted {}): the resource is in learning mode until {until} ({} s), \
-                 because leases from before the server started may still be in use; refresh in {} s; fallback without a \
-                 server: {safe}",
+                "{client} has {got} `{resource}` so far (wanted {}): the resource is in learning mode until {until} \
+                 ({} s), because leases from before the server started may still be in use; refresh in {} s; fallback \
+                 without a server: {safe}",
                 number(self.wants.get()),
                 learning_ms.div_ceil(1000),
                 lease.refresh_interval.unwrap_or_default(),

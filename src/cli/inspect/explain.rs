@@ -59,7 +59,11 @@ impl Explain {
         }
         for (at, level) in levels.iter().enumerate() {
             if at > 0 {
-                print(format_args!("\n{} has what its parent at {} lends it:", escaped(&level.holder), level.address))?;
+                print(format_args!(
+                    "\n{} gets its capacity from its parent at {}:",
+                    escaped(&level.holder),
+                    level.address
+                ))?;
             }
             for sentence in &level.answer.sentences {
                 // The server has escaped the names in it.
@@ -67,7 +71,7 @@ impl Explain {
             }
             if level.answer.holder.is_none() {
                 print(format_args!(
-                    "{} holds no lease there: it has sent no request, or its lease has expired.",
+                    "{} holds no lease there: the node has sent no request, or its lease has expired.",
                     escaped(&level.holder)
                 ))?;
             }

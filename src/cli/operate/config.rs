@@ -27,7 +27,7 @@ use crate::output::{Output, note, print, print_json};
 pub(crate) fn file_path(text: &str) -> Result<PathBuf, String> {
     match text.split_once(':') {
         Some(("etcd", _)) => {
-            Err("the peers store the configuration themselves (--data), not in etcd: name a file, and apply it to all \
+            Err("the peers store the configuration themselves (--data), not in etcd: pass a file, and apply it to all \
              peers with `leaseway config apply`"
                 .to_owned())
         }

@@ -189,7 +189,7 @@ impl ReportLoad {
         }
         let (now, floor, ceiling) = (number(capacity), number(floor), number(ceiling));
         print(format_args!(
-            "{} has {now} now; reports count as at least {floor} and at most {ceiling}",
+            "{} has {now} now; load reports can set it from {floor} to {ceiling}",
             escaped(&self.resource)
         ))?;
         if self.valid.is_none() {

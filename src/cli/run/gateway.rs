@@ -107,7 +107,7 @@ const ACCESS: &str = "Access (policy: `access:` in the configuration)";
 #[derive(Args)]
 #[command(next_help_heading = "Limits (requests beyond them fail with RESOURCE_EXHAUSTED, unless noted)")]
 struct GatewayLimits {
-    /// Maximum number of open resources. Beyond it, requests for others are decided by --without-lease
+    /// Maximum number of open resources. Beyond it, requests for further resources are decided by --without-lease
     #[arg(long, default_value_t = 200_000, value_name = "N", value_parser = at_least_one())]
     max_resources: usize,
     /// Maximum size of a gRPC message (larger ones fail with OUT_OF_RANGE). An Envoy reports all its buckets in one

@@ -65,7 +65,9 @@ pub(crate) fn clock_offset_ms(text: &str) -> Result<i64, String> {
 pub(crate) fn reachable(text: &str) -> Result<String, String> {
     let address = endpoint::parse_with(text, 0).map_err(|error| error.why)?;
     if address.ends_with(":0") {
-        return Err("the port is missing: write HOST:PORT as others reach this server, like 10.0.0.1:5100".to_owned());
+        return Err(
+            "the port is missing: write the HOST:PORT at which others reach this server, like 10.0.0.1:5100".to_owned()
+        );
     }
     if address.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified()) {
         return Err("this is a wildcard address: write one that others can reach, like 10.0.0.1:5100".to_owned());

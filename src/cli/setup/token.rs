@@ -43,7 +43,7 @@ impl New {
                     json!({ "identity": self.identity, "token": new.token(), "file": null, "line": new.to_string() }),
                 );
             }
-            note("the token; give it to its holder only, it is stored nowhere else:");
+            note("the token (stored nowhere else; give it only to its holder):");
             print(new.token())?;
             note("the line for the --tokens file of the server:");
             return print(new);

@@ -128,7 +128,7 @@ fn reported_load_adjusts_the_capacity_and_survives_a_failover() {
     let alice = rate(&alice, "backends", 1000.0);
     gets(&alice, 100.0);
     let output = peers.operated(master, &["pool", "load", "backends", "80%"]);
-    assert_eq!(output, "backends has 80 now; reports count as at least 20 and at most 150\n");
+    assert_eq!(output, "backends has 80 now; load reports can set it from 20 to 150\n");
     gets(&alice, 80.0);
     peers.operated(master, &["pool", "load", "backends", "5"]);
     gets(&alice, 20.0);
@@ -189,7 +189,7 @@ fn every_command_in_the_pool_guide_works_with_its_example() {
     let managed = Managed::start(&config, &[]);
     let pool = |arguments: &[&str]| managed.done(arguments);
     for _ in 0..2 {
-        assert_eq!(pool(&["load", "rpc/x", "80"]), "rpc/x has 80 now; reports count as at least 20 and at most 100\n");
+        assert_eq!(pool(&["load", "rpc/x", "80"]), "rpc/x has 80 now; load reports can set it from 20 to 100\n");
     }
     assert!(pool(&["load", "rpc/x", "0"]).starts_with("rpc/x has 20 now"));
     assert!(pool(&["load", "rpc/x", "none"]).starts_with("rpc/x has 100 now"));

@@ -24,7 +24,7 @@ pub(crate) struct GatewayFlags {
     /// Rule files of envoyproxy/ratelimit, or directories of them. They are YAML, and reloaded when they change
     #[arg(long, value_name = "FILE|DIR,…", value_delimiter = ',', requires = "gateway_rls")]
     ratelimit_config: Vec<PathBuf>,
-    /// Declare the limits of the rules to the cluster as templates, which its configuration then need not have.
+    /// Declare the limits of the rules to the cluster as templates, so that its configuration needs none for them.
     /// Repeated when the rules change. Needs the permission `declare`; `serve` also needs --data
     #[arg(long, requires = "gateway_rls")]
     declare: bool,
@@ -270,7 +270,7 @@ fn header_names(text: &str) -> Result<HeaderNames, String> {
 struct QuotaFlags {
     /// Validity of a quota in seconds, 2 to 300. It must be the same at all gateways of an Envoy. A shorter one frees
     /// unused capacity sooner, one second after the quota expires. A longer one lets an Envoy keep its quota while it
-    /// looks for a lost gateway, which it does every 5 seconds
+    /// tries to reconnect to a lost gateway, every 5 seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=300))]
     assignment_secs: u32,
     /// Assumed demand of a new bucket in requests per second, until its second report

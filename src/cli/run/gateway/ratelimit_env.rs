@@ -45,7 +45,7 @@ const REFUSED: [(&str, &str); 4] = [
     ("GRPC_UDS", "a gateway does not listen on Unix sockets: unset it, and set GRPC_HOST and GRPC_PORT"),
     (
         "GRPC_CLIENT_TLS_SAN",
-        "unset it: which certificates may call is decided by an access policy (`access:` in the file of --config)",
+        "unset it: an access policy (`access:` in the file of --config) decides which certificates may call",
     ),
     (
         "CONFIG_GRPC_XDS_SERVER_TLS_SAN",

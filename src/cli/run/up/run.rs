@@ -213,7 +213,7 @@ impl Set<'_> {
         if here < most {
             let name = &plan.name;
             print(format_args!(
-                "{here} of the {size} peers of {name} run here; it needs {most} running peers to have a master"
+                "{here} of the {size} peers of {name} run here; {name} needs {most} running peers to have a master"
             ))?;
         }
         let served = members.filter_map(|peer| {
