@@ -213,7 +213,7 @@ mod tests {
         let cases: [(Change, &str); 4] = [
             (|other| other.bootstraps.clear(), "without --bootstrap"),
             (|other| other.bootstraps.push("c".into()), "a, b, c"),
-            (|other| other.backup = 0, "another backup"),
+            (|other| other.backup = 0, "another restored backup"),
             (|other| other.take_over_ms = 0, "--take-over=9"),
         ];
         for (change, expected) in cases {

@@ -149,7 +149,7 @@ mod tests {
                 &["a", "b", "c"],
                 &[
                     "cluster 0000000000000000000000000000000a",
-                    "only a",
+                    "whose only peer is a",
                     "b, c",
                     "empty /data",
                     "--peers a=a:2",
@@ -161,7 +161,7 @@ mod tests {
                 &[],
                 &["of a, b, c", "without --peers", "--peers a=a:1,b=b:1,c=c:1", "an empty directory"],
             ),
-            (&["a", "b"], &["a", "c", "d"], &["of a, b", "names c, d", "empty /data", "--peers a=a:2,b=b:1"]),
+            (&["a", "b"], &["a", "c", "d"], &["of a, b", "lists c, d", "empty /data", "--peers a=a:2,b=b:1"]),
         ];
         for (known, named, parts) in cases {
             let why = refused(known, named).expect("refused");

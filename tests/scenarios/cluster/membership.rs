@@ -213,7 +213,7 @@ fn a_replaced_peer_reports_that_it_is_ineligible() {
     fs::remove_dir_all(&data).unwrap();
     fs::rename(&old, &data).unwrap();
     peers.run(C, &[]);
-    is_ineligible(&peers, C, "replaced", "a newer directory");
+    is_ineligible(&peers, C, "replaced", "a newer data directory");
 }
 
 #[test]
