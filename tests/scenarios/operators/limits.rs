@@ -169,7 +169,7 @@ fn bad_requests_name_what_is_wrong() {
             "`a` appears twice",
         ),
         ("POST", "", json!({ "changes": [{ "resource": "a" }] }), 400, "missing field `capacity`"),
-        ("POST", "", json!({ "changes": many }), 400, "10001 limits at once"),
+        ("POST", "", json!({ "changes": many }), 400, "too many limits in one request (10001)"),
         ("DELETE", "/a", Value::Null, 404, "`a` has no limit"),
         ("GET", "?page=2", Value::Null, 400, "unknown field `page`"),
     ] {

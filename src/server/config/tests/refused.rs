@@ -291,7 +291,7 @@ fn groups() {
         ("{}", "6:5: `groups` needs `from`: the parts of a client id that name its groups"),
         ("[]", "6:5: `groups` is a list, expected a map with the keys from, rules"),
         ("from: '*'", "6:11: `from` is `\"*\"`: it has no level"),
-        ("from: '{a}{b}'", "write text such as `/` or `:` between two levels"),
+        ("from: '{a}{b}'", "nothing separates two levels; write text"),
         ("from: 5", "`from` is `5`: it has no level"),
         (&rules("5"), "7:12: `rules` is `5`, expected a list of `{group: …"),
         (&rules("[{weight: 2}]"), "a rule for groups needs a `group`"),
