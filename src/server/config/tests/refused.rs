@@ -300,16 +300,16 @@ fn groups() {
         (&rules("[{group: a, minimum: -1}]"), "`minimum` is `-1`: must not be negative"),
         (&rules("[{group: a, lend: 1}]"), "`lend` is `1`, expected true or false"),
         (&rules("[{group: '['}]"), "`[` is never closed"),
-        (&rules("[{group: a}, {group: a}]"), "duplicate `group` `a`: line 7 has it"),
+        (&rules("[{group: a}, {group: a}]"), "duplicate `group` `a`: line 7 has the same"),
         (&rules("[{group: a, minimum: 101}]"), "5:3: `groups` gives `a` a `minimum` of 101, more than the capacity"),
-        (&rules("[{group: a, minimum: 5, maximum: 4}]"), "more than its `maximum`, 4"),
+        (&rules("[{group: a, minimum: 5, maximum: 4}]"), "more than its `maximum` of 4"),
         (&rules("[{group: a, lend: false}]"), "`groups` has `lend: false` for `a`, but no `minimum`"),
         (
             &rules("[{group: 'a*', minimum: 5, lend: false}]"),
             "`groups` has `lend: false` for the pattern `a*`, but a minimum can be reserved only for a single group",
         ),
         (&rules("[{group: a/b/c}]"), "it has 3 parts, but `from` has only 2"),
-        (&rules("[{group: a, minimum: 60}, {group: b, minimum: 60}]"), "guarantees 120"),
+        (&rules("[{group: a, minimum: 60}, {group: b, minimum: 60}]"), "minimums of 120 in all"),
     ] {
         let found = mistakes(groups, "FAIR_SHARE");
         assert!(found.contains(says), "{groups}: {found}");
