@@ -87,7 +87,7 @@ fn a_directory_has_a_file_for_each_domain() {
     write("d.yaml", "nonsense: [");
     let error = load(&paths, false).expect_err("a duplicate domain and an invalid file").to_string();
     assert!(
-        error.contains("--rls-merge-domains") && error.contains("c.yaml:1:9: ") && error.contains("a.yml has it, too"),
+        error.contains("--rls-merge-domains") && error.contains("c.yaml:1:9: ") && error.contains("/a.yml; define"),
         "{error}"
     );
     assert!(error.contains("d.yaml:"), "{error}");
