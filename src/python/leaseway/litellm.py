@@ -1,11 +1,13 @@
-"""Limits for the LiteLLM proxy: tokens per minute, requests per minute and parallel calls, shared by all its replicas.
+"""Limits for the LiteLLM proxy, shared by all its replicas: tokens and requests per minute, parallel calls, and budgets in
+dollars.
 
     litellm_settings:
       callbacks: ["leaseway.litellm.limiter"]
 
-Before a call the limiter reserves an estimate of its tokens, one request and one slot of each limit, or nothing if one
-of them refuses. Afterwards it settles what the call used. It decides from leases, in process. Each limit is a resource of
-the cluster, so the capacities are in the cluster's configuration. `Settings.from_env` lists the environment variables.
+Before a call the limiter reserves an estimate of its tokens, their price, one request and one slot of each limit, or
+nothing if one of them refuses. Afterwards it settles what the call used, and what LiteLLM bills for it. It decides from
+leases, in process. Each limit is a resource of the cluster, so the capacities are in the cluster's configuration.
+`Settings.from_env` lists the environment variables.
 """
 
 from __future__ import annotations
@@ -20,19 +22,34 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextvars import ContextVar
+from datetime import datetime, timezone
 from string import Formatter
-from typing import Any, Literal, Optional, Union
+from typing import Any, Literal, NamedTuple, Optional, Union
 from urllib.parse import quote
 
+import litellm
 from fastapi import HTTPException
 from litellm.constants import NON_INFERENCE_CALL_TYPES
 from litellm.integrations.custom_logger import CustomLogger
-from litellm.proxy._types import hash_token
+from litellm.proxy._types import ProxyErrorTypes, hash_token
 from litellm.proxy.common_utils.proxy_rate_limit_error import ProxyRateLimitError
-from litellm.types.utils import MCP_GUARDRAIL_CALL_TYPES
+from litellm.router_utils.fallback_event_handlers import get_fallback_model_group
+from litellm.types.utils import MCP_GUARDRAIL_CALL_TYPES, Usage
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from leaseway import Client, DebtExceeded, Gauge, LeasewayError, NotReady, Permit, Rate, Reservation, Timeout
+from leaseway import (
+    Budget,
+    BudgetReservation,
+    Client,
+    DebtExceeded,
+    Gauge,
+    LeasewayError,
+    NotReady,
+    Permit,
+    Rate,
+    Reservation,
+    Timeout,
+)
 
 log = logging.getLogger("leaseway.litellm")
 
@@ -43,6 +60,7 @@ LIMITS = {
     "parallel": ("parallel", "parallel calls", "max_parallel_requests"),
     "rpm": ("requests", "requests per minute", "rpm_limit"),
     "tpm": ("tokens", "tokens per minute", "tpm_limit"),
+    "budget": ("budget", "budget", "max_budget"),
 }
 #: Where LiteLLM keeps the metadata of a scope.
 METADATA = {"key": "metadata", "team": "team_metadata", "organization": "organization_metadata"}
@@ -58,6 +76,10 @@ IDLE_SECONDS = 600.0
 SWEEP_INTERVAL_SECONDS = 30.0
 #: Maximum number of permits in one reservation.
 MAX_PERMITS = 2**31 - 1
+#: Dollars to reserve at least, so that no call passes when a budget is spent.
+MIN_COST = 1e-6
+#: The longest Retry-After of a refusal. Capacity that others return may cover the call before a period ends.
+MAX_RETRY_SECONDS = 60.0
 #: What a limit asks for at first. A resource without a template gets all of it, one with a template gets a share.
 PROBE_WANTS = 1e12
 
@@ -125,13 +147,18 @@ class Limit:
 
     __slots__ = ("scope", "limit", "handle", "last_used", "_probes")
 
-    def __init__(self, scope: str, limit: str, handle: Union[Rate, Gauge]) -> None:
+    def __init__(self, scope: str, limit: str, handle: Union[Rate, Gauge, Budget]) -> None:
         self.scope, self.limit, self.handle = scope, limit, handle
         self.last_used = 0.0
         self._probes = True
 
     async def is_unlimited(self, deadline: float) -> bool:
         """Whether the resource has no template. Waits for the first lease."""
+        if isinstance(self.handle, Budget):
+            if self._probes and self.handle.lease is None and not self.handle.unlimited:
+                await self.handle.ready_async(_left(deadline))
+            self._probes = False
+            return self.handle.unlimited
         if not self._probes:
             return False
         if self.handle.lease is None and math.isfinite(self.handle.capacity):
@@ -142,16 +169,25 @@ class Limit:
         self.handle.estimate_wants()
         return False
 
-    def retry_after(self, n: int) -> float:
+    def retry_after(self, n: float) -> float:
         """Seconds until this worker probably has n permits."""
         if isinstance(self.handle, Gauge):
             return 1.0
+        if isinstance(self.handle, Budget):
+            return min(MAX_RETRY_SECONDS, _seconds_left(self.handle))
         standing = self.handle.standing
-        ready = standing.ready_in(min(n, max(1, int(standing.burst))))
-        return 60.0 if ready is None else ready
+        ready = standing.ready_in(min(int(n), max(1, int(standing.burst))))
+        return MAX_RETRY_SECONDS if ready is None else ready
 
     def headers(self) -> dict[str, str]:
         """The lease of this worker, and what is left of it."""
+        if isinstance(self.handle, Budget):
+            if self.handle.lease is None or self.handle.unlimited:
+                return {}
+            headers = {f"x-ratelimit-{self.scope}-remaining-budget": f"{self.handle.left:.6f}"}
+            if self.handle.period is not None:
+                headers[f"x-ratelimit-{self.scope}-reset-budget"] = str(math.ceil(_seconds_left(self.handle)))
+            return headers
         if isinstance(self.handle, Gauge):
             total = self.handle.capacity
             remaining = total - self.handle.in_use
@@ -167,16 +203,30 @@ class Limit:
         }
 
 
+class Price(NamedTuple):
+    """What a model costs, in dollars per token, and the maximum number of output tokens of one choice."""
+
+    input: float
+    output: float
+    max_output_tokens: float
+
+
 class Hold:
     """What one call has taken."""
 
-    def __init__(self, limits: list[Limit], call_id: Optional[str], outer: Optional[Hold]) -> None:
-        self.limits, self.call_id, self.outer = limits, call_id, outer
-        self.taken: list[tuple[Limit, Union[Reservation, Permit]]] = []
+    def __init__(self, limits: list[Limit], data: Mapping[str, Any], call_type: str, outer: Optional[Hold]) -> None:
+        self.limits, self.outer = limits, outer
+        self.call_id: Optional[str] = data.get("litellm_call_id")
+        self.taken: list[tuple[Limit, Union[Reservation, BudgetReservation, Permit]]] = []
         self.prompt_tokens = 0
         self.estimate = 0
         #: Whether a stream is in charge of the end.
         self.streaming = False
+        self._asked = {name: data.get(name) for name in ("model", "fallbacks", "n")}
+        self._call_type = call_type
+        #: Budgets that are settled, and the cost that was counted.
+        self._settled_budgets: list[Budget] = []
+        self._counted = 0.0
         self._timer: Optional[asyncio.TimerHandle] = None
 
     @property
@@ -184,31 +234,90 @@ class Hold:
         """Whether the call has not ended yet."""
         return bool(self.taken) and self._timer is None
 
+    @functools.cached_property
+    def _models(self) -> list[str]:
+        return _models(self._asked)
+
+    @functools.cached_property
+    def _prices(self) -> list[Price]:
+        return [_price(model) for model in self._models]
+
+    @functools.cached_property
+    def is_free(self) -> bool:
+        """Whether the proxy's configuration prices the model and its fallbacks at 0. Reranking has prices per query."""
+        # Not at the top: this module imports the proxy's server.
+        from litellm.proxy.auth.auth_checks import is_model_cost_zero
+
+        is_priced_by_token = bool(self._models) and "rerank" not in self._call_type
+        return is_priced_by_token and is_model_cost_zero(model=self._models, llm_router=_router())
+
+    def amount(self, limit: str) -> float:
+        """What to take of a limit of this name."""
+        if limit == "budget":
+            return max(MIN_COST, self.cost(self.estimate))
+        return self.estimate if limit == "tpm" else 1
+
+    def cost(self, tokens: int) -> float:
+        """The maximum price of a call with so many tokens, in dollars."""
+        prompt = min(tokens, self.prompt_tokens)
+        choices = _choices(self._asked)
+        costs = (
+            prompt * price.input + min(tokens - prompt, price.max_output_tokens * choices) * price.output
+            for price in self._prices
+        )
+        return max(costs, default=0.0)
+
     def release_slots(self) -> None:
         slots = [what for _, what in self.taken if isinstance(what, Permit)]
         self.taken = [pair for pair in self.taken if not isinstance(pair[1], Permit)]
         for slot in slots:
             slot.release()
 
-    def settle(self, tokens: int, requests: int = 1) -> None:
-        """Ends the hold: returns slots, and settles rates for what was used."""
+    def settle(self, tokens: int, requests: int = 1, cost: Optional[float] = None) -> None:
+        """Ends the hold: returns slots, and settles rates for what was used. Budgets without a `cost` wait until LiteLLM
+        reports it."""
         self.release_slots()
-        if self._timer is not None:
-            self._timer.cancel()
-        taken, self.taken = self.taken, []
-        for limit, what in taken:
+        self._settle({"tpm": tokens, "rpm": requests, **({} if cost is None else {"budget": cost})})
+        self.settle_later(tokens)
+
+    def settle_cost(self, cost: float) -> None:
+        """Settles budgets for what LiteLLM bills. If they were settled before for less, charges the difference: LiteLLM
+        may bill a call that has failed."""
+        excess = cost - self._counted
+        for budget in self._settled_budgets if excess > 0 else ():
             try:
-                what.settle(tokens if limit.limit == "tpm" else requests)  # type: ignore[union-attr]
+                budget.charge(excess)
+            except LeasewayError as error:
+                log.debug("%s: %s", budget.id, error)
+        self._counted = max(cost, self._counted)
+        self._settle({"budget": cost})
+
+    def settle_later(self, tokens: int) -> None:
+        """Returns slots now. Settles rates and budgets when LiteLLM reports usage and cost, or for `tokens` and their
+        price if it does not."""
+        self.release_slots()
+        if self.is_open:
+            self._timer = asyncio.get_running_loop().call_later(USAGE_SECONDS, self._settle_unreported, tokens)
+
+    def _settle_unreported(self, tokens: int) -> None:
+        self.settle(tokens, cost=self.cost(tokens))
+
+    def _settle(self, used: Mapping[str, float]) -> None:
+        """Settles the limits of these names."""
+        settled = [pair for pair in self.taken if pair[0].limit in used]
+        self.taken = [pair for pair in self.taken if pair[0].limit not in used]
+        if not self.taken and self._timer is not None:
+            self._timer.cancel()
+        for limit, what in settled:
+            if isinstance(limit.handle, Budget):
+                self._settled_budgets.append(limit.handle)
+                self._counted = max(used[limit.limit], self._counted)
+            try:
+                what.settle(used[limit.limit])  # type: ignore[union-attr,arg-type]
             except DebtExceeded as exceeded:
                 log.warning("%s: %s", limit.handle.id, exceeded)
             except LeasewayError as error:
                 log.debug("%s: %s", limit.handle.id, error)
-
-    def settle_later(self, tokens: int) -> None:
-        """Returns slots now, and settles rates when LiteLLM reports the usage, or for `tokens` if it does not."""
-        self.release_slots()
-        if self.is_open:
-            self._timer = asyncio.get_running_loop().call_later(USAGE_SECONDS, self.settle, tokens)
 
     def task_done(self, task: asyncio.Task[Any]) -> None:
         """Ends a call whose request has ended and that no hook has ended: it was cancelled, its stream never began, or
@@ -216,7 +325,7 @@ class Hold:
         if self.streaming or not self.is_open:
             return
         if not task.cancelled() and task.exception() is not None:
-            self.settle(0, 0)
+            self.settle(0, 0, 0.0)
         else:
             self.settle_later(self.estimate)
 
@@ -230,6 +339,19 @@ def _open_hold() -> Optional[Hold]:
     while hold is not None and not hold.is_open:
         hold = hold.outer
     return hold
+
+
+def _hold_of(call_id: Optional[str]) -> Optional[Hold]:
+    """The hold of the call with this id, if possible one that is not settled. Callbacks make calls of their own, with ids
+    of their own."""
+    hold, ended = _hold.get(), None
+    while hold is not None:
+        if hold.taken and hold.call_id in (None, call_id):
+            return hold
+        if ended is None and call_id is not None and hold.call_id == call_id:
+            ended = hold
+        hold = hold.outer
+    return ended
 
 
 class Limiter(CustomLogger):
@@ -254,7 +376,7 @@ class Limiter(CustomLogger):
         limits = self._limits_of(user_api_key_dict, data)
         if not limits:
             return None
-        hold = Hold(limits, data.get("litellm_call_id"), _open_hold())
+        hold = Hold(limits, data, call_type, _open_hold())
         hold.prompt_tokens = _tokens(_prompt(data))
         output_tokens = _output_tokens(data, call_type, self.settings.output_tokens if hold.prompt_tokens else 0)
         hold.estimate = max(1, min(MAX_PERMITS, hold.prompt_tokens + output_tokens))
@@ -282,9 +404,13 @@ class Limiter(CustomLogger):
         user_api_key_dict: Any,
         traceback_str: Optional[str] = None,
     ) -> None:
+        cost = _failed_cost(request_data)
         hold = _open_hold()
         if hold is not None:
-            hold.settle(0, 0)
+            hold.settle(0, 0, cost)
+        elif cost > 0 and (hold := _hold_of(request_data.get("litellm_call_id"))) is not None:
+            # A stream that has failed after its first chunks.
+            hold.settle_cost(cost)
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: Any, request_data: dict[str, Any]
@@ -314,7 +440,7 @@ class Limiter(CustomLogger):
         finally:
             # Also runs when the client disconnects.
             if failed:
-                hold.settle(0, 0)
+                hold.settle(0, 0, 0.0)
             elif used is not None:
                 hold.settle(used)
             else:
@@ -337,12 +463,12 @@ class Limiter(CustomLogger):
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
     ) -> None:
-        hold = _hold.get()
-        # Callbacks make calls of their own, with ids of their own.
-        while hold is not None and not (hold.taken and hold.call_id in (None, kwargs.get("litellm_call_id"))):
-            hold = hold.outer
+        hold = _hold_of(kwargs.get("litellm_call_id"))
         if hold is None:
             return
+        cost = billed_cost(kwargs)
+        if cost is not None:
+            hold.settle_cost(cost)
         used = 0 if kwargs.get("cache_hit") is True else used_tokens(response_obj)
         if used is None:
             used = _get(kwargs.get("standard_logging_object"), "total_tokens")
@@ -384,6 +510,8 @@ class Limiter(CustomLogger):
             self._client = Client.from_env()
         if name == "parallel":
             return Limit(scope, name, self._client.gauge(resource, wants=PROBE_WANTS))
+        if name == "budget":
+            return Limit(scope, name, self._client.budget(resource))
         return Limit(scope, name, self._client.rate(resource, wants=PROBE_WANTS, window=self.settings.window))
 
     # Reservations.
@@ -394,23 +522,30 @@ class Limiter(CustomLogger):
         complete = False
         try:
             for limit in hold.limits:
-                n = hold.estimate if limit.limit == "tpm" else 1
+                n = 1.0
                 try:
-                    if await limit.is_unlimited(deadline):
+                    if await limit.is_unlimited(deadline) or (limit.limit == "budget" and hold.is_free):
                         continue
-                    hold.taken.append((limit, await self._take_one(limit, n, deadline)))
+                    n = hold.amount(limit.limit)
+                    hold.taken.append((limit, await self._take_one(limit.handle, n, deadline)))
                 except NotReady as error:
                     if self.settings.unready == "refuse":
                         raise _refusal(503, limit, f"no lease yet: {error.why}", 1.0) from None
                 except Timeout:
-                    raise _refusal(429, limit, "limit reached", limit.retry_after(n)) from None
+                    # The first lease of a budget may arrive before the client learns that there is no template.
+                    if not limit.handle.unlimited:
+                        raise _limit_reached(limit, n) from None
             complete = True
         finally:
             if not complete:
-                hold.settle(0, 0)
+                hold.settle(0, 0, 0.0)
 
-    async def _take_one(self, limit: Limit, n: int, deadline: float) -> Union[Reservation, Permit]:
-        handle = limit.handle
+    async def _take_one(
+        self, handle: Union[Rate, Gauge, Budget], amount: float, deadline: float
+    ) -> Union[Reservation, BudgetReservation, Permit]:
+        if isinstance(handle, Budget):
+            return await handle.reserve_async(amount, _left(deadline))
+        n = int(amount)
         taken = handle.try_acquire() if isinstance(handle, Gauge) else handle.try_reserve(n)
         if taken is not None:
             return taken
@@ -438,6 +573,11 @@ def _left(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
 
 
+def _seconds_left(budget: Budget) -> float:
+    """Seconds until the period of a budget ends; infinite if it is spent once."""
+    return math.inf if budget.period is None else max(0.0, budget.period[1] - time.time())
+
+
 def _key_id(auth: Any) -> Optional[str]:
     """The hash of the key, as LiteLLM stores it. Custom authentication may leave the key itself here."""
     key = getattr(auth, "api_key", None)
@@ -450,29 +590,116 @@ def _tier(auth: Any, scope: str, limit: str) -> str:
     if tier is None:
         prefix = "" if scope == "key" else f"{scope}_"
         tier = getattr(auth, prefix + LIMITS[limit][2], None)
-    return "default" if tier is None else str(tier)
+    if isinstance(tier, dict):
+        # LiteLLM's budgets by model.
+        tier = None
+    return "default" if tier is None else f"{tier:.15g}" if isinstance(tier, float) else str(tier)
 
 
 def _is_served(model: str) -> bool:
     """Whether the proxy serves this model. Callers can ask for any name, and each limit costs memory."""
-    router = getattr(sys.modules.get("litellm.proxy.proxy_server"), "llm_router", None)
+    router = _router()
     return router is None or bool(router.get_model_list(model_name=model))
 
 
-def _refusal(status: int, limit: Limit, why: str, retry_after: float) -> HTTPException:
+def _router() -> Any:
+    """The router of the proxy."""
+    return getattr(sys.modules.get("litellm.proxy.proxy_server"), "llm_router", None)
+
+
+def _refusal(status: int, limit: Limit, why: str, retry_after: float, more: str = "") -> HTTPException:
     seconds = max(1, math.ceil(retry_after))
     unit = LIMITS[limit.limit][1]
-    detail = f"{why}: {unit} of this {limit.scope} (resource {limit.handle.id}); retry after {seconds} s"
+    detail = f"{why}: {unit} of this {limit.scope} (resource {limit.handle.id}){more}; retry after {seconds} s"
     headers = {
         "retry-after": str(seconds),
         "x-ratelimit-scope": limit.scope,
         "x-ratelimit-resource": limit.handle.id,
         **limit.headers(),
     }
-    if status == 429 and limit.scope == "model":
+    if status != 503 and limit.scope == "model":
         # LiteLLM then tries the fallbacks of the model.
-        return ProxyRateLimitError(detail=detail, headers=headers)
+        refusal: HTTPException = ProxyRateLimitError(detail=detail, headers=headers)
+        refusal.status_code = status
+        return refusal
     return HTTPException(status_code=status, detail=detail, headers=headers)
+
+
+def _limit_reached(limit: Limit, n: float) -> HTTPException:
+    budget = limit.handle
+    if not isinstance(budget, Budget):
+        return _refusal(429, limit, "limit reached", limit.retry_after(n))
+    if budget.lease is None:
+        return _refusal(503, limit, "no lease", 1.0)
+    if budget.lease[0] > 0 and budget.left == budget.spent == budget.owed == 0:
+        return _refusal(503, limit, "its template must have the kind BUDGET", MAX_RETRY_SECONDS)
+    more = f" for a call of up to {n:.6f} dollars"
+    if budget.period is not None:
+        end = datetime.fromtimestamp(budget.period[1], timezone.utc)
+        more += f", period until {end:%Y-%m-%dT%H:%M:%SZ}"
+    # Status and type of LiteLLM's own budgets.
+    status = litellm.budget_exceeded_status_code
+    refusal = _refusal(status, limit, "limit reached", limit.retry_after(n), more)
+    refusal.type = ProxyErrorTypes.budget_exceeded.value  # type: ignore[attr-defined]
+    return refusal
+
+
+# Costs.
+
+
+def billed_cost(kwargs: Mapping[str, Any]) -> Optional[float]:
+    """Dollars that LiteLLM bills for a call, by its log event; None if it says nothing."""
+    if kwargs.get("cache_hit") is True:
+        return 0.0
+    payload = kwargs.get("standard_logging_object")
+    return _dollars(_get(kwargs if payload is None else payload, "response_cost"))
+
+
+def _failed_cost(request: Mapping[str, Any]) -> float:
+    """Dollars that LiteLLM bills for a failed call: chunks of a stream, and attempts for which the provider bills."""
+    attempts = request.get("billed_failed_attempts")
+    costs = [_get(attempt, "response_cost") for attempt in attempts] if isinstance(attempts, tuple) else []
+    # LiteLLM sets this type; a client cannot.
+    if isinstance(request.get("combined_usage_object"), Usage):
+        costs.append(request.get("response_cost"))
+    return sum(_dollars(cost) or 0.0 for cost in costs)
+
+
+def _dollars(cost: Any) -> Optional[float]:
+    return float(cost) if isinstance(cost, (int, float)) and 0 <= cost < math.inf else None
+
+
+def _models(data: Mapping[str, Any]) -> list[str]:
+    """The model that a call asks for, and all its fallbacks."""
+    router = _router()
+    kinds = ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks")
+    tables = [table for table in (getattr(router, kind, None) for kind in kinds) if isinstance(table, list)]
+    asked = data.get("fallbacks")
+    found: list[str] = []
+    pending = [data.get("model"), *(asked if isinstance(asked, list) else ())]
+    while pending:
+        model = _get(pending[0], "model") if isinstance(pending[0], dict) else pending[0]
+        del pending[0]
+        if isinstance(model, str) and model not in found:
+            found.append(model)
+            for table in tables:
+                pending += get_fallback_model_group(table, model)[0] or ()
+    return found
+
+
+def _price(model: str) -> Price:
+    """LiteLLM's maximum price over the deployments of a model; 0 for a model without a price, as LiteLLM bills it."""
+    router = _router()
+    info: Any = None
+    try:
+        if router is not None:
+            info = router.cached_model_group_info(model) or router.get_model_group_info(model, include_hidden=True)
+        if info is None:
+            info = litellm.get_model_info(model)
+    except Exception as unknown:
+        log.debug("%s", unknown)
+    rates = [_dollars(_get(info, name)) or 0.0 for name in ("input_cost_per_token", "output_cost_per_token")]
+    return Price(*rates, _dollars(_get(info, "max_output_tokens")) or math.inf)
 
 
 # Tokens.
@@ -505,9 +732,12 @@ def _output_tokens(data: Mapping[str, Any], call_type: str, default: int) -> int
     if any(part in call_type for part in WITHOUT_OUTPUT):
         return 0
     maxima = (data.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
-    maximum = next((one for one in maxima if isinstance(one, int) and one >= 0), default)
+    return next((one for one in maxima if isinstance(one, int) and one >= 0), default) * _choices(data)
+
+
+def _choices(data: Mapping[str, Any]) -> int:
     choices = data.get("n")
-    return maximum * (choices if isinstance(choices, int) and choices > 1 else 1)
+    return choices if isinstance(choices, int) and choices > 1 else 1
 
 
 def _prompt(data: Mapping[str, Any]) -> int:

@@ -31,6 +31,19 @@ def template(glob: str, capacity: float, lease: int = 60, refresh: int = 1, kind
 """
 
 
+def budget(glob: str, amount: float, period: str = "month", lease: int = 60) -> str:
+    """The template of a budget."""
+    return f"""- identifier_glob: "{glob}"
+  capacity: {amount}
+  algorithm:
+    kind: BUDGET
+    lease_length: {lease}
+    refresh_interval: 1
+    learning_mode_duration: 0
+    parameters: {{period: {period}}}
+"""
+
+
 class Server:
     """A running `leaseway serve`."""
 

@@ -13,13 +13,14 @@ from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
-from conftest import Server, eventually, free_address, template
+from conftest import Server, budget, eventually, free_address, template
 
 from leaseway import Client
 
 if "LEASEWAY_TEST_LITELLM" not in os.environ:
     pytest.skip("LEASEWAY_TEST_LITELLM is not set", allow_module_level=True)
 
+import litellm as real
 from fastapi import HTTPException
 from litellm.proxy._types import UserAPIKeyAuth
 
@@ -85,19 +86,18 @@ class Meters:
 
 
 @pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+def settled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float, float]]:
     """Settlements of reservations as (limit, reserved, used)."""
-    seen: list[tuple[str, int, int]] = []
-    original = litellm.Hold.settle
+    seen: list[tuple[str, float, float]] = []
+    original = litellm.Hold._settle
 
-    def settle(hold: litellm.Hold, tokens: int, requests: int = 1) -> None:
+    def settle(hold: litellm.Hold, used: dict[str, float]) -> None:
         for limit, what in hold.taken:
-            if not isinstance(what, litellm.Permit):
-                used = tokens if limit.limit == "tpm" else requests
-                seen.append((f"{limit.scope}/{limit.limit}", what.reserved, used))
-        original(hold, tokens, requests)
+            if limit.limit in used:
+                seen.append((f"{limit.scope}/{limit.limit}", what.reserved, used[limit.limit]))
+        original(hold, used)
 
-    monkeypatch.setattr(litellm.Hold, "settle", settle)
+    monkeypatch.setattr(litellm.Hold, "_settle", settle)
     return seen
 
 
@@ -399,14 +399,15 @@ def test_names_of_resources(serve):
         assert ids == {"litellm/user/a%20b@c/tpm", "litellm/organization/o%2F1/rpm", "litellm/model/openai%2Fgpt/tpm"}
         assert names(named, auth(team=None, api_key=None), "m") == {"litellm/model/m/tpm"}
 
-        limits = (("key", "tpm"), ("key", "rpm"), ("team", "tpm"), ("user", "rpm"))
+        limits = (("key", "tpm"), ("key", "rpm"), ("team", "tpm"), ("user", "rpm"), ("team", "budget"))
         tiers = Limiter(Settings(limits=limits, resource="{scope}/{tier}/{id}/{limit}"), client)
         hashed = hashlib.sha256(b"k").hexdigest()
-        of = auth(metadata={"leaseway_tier": "gold"}, team_tpm_limit=60_000, user_id="u")
+        of = auth(metadata={"leaseway_tier": "gold"}, team_tpm_limit=60_000, team_max_budget=500.0, user_id="u")
         assert names(tiers, of) == {
             f"key/gold/{hashed}/tpm",
             f"key/gold/{hashed}/rpm",
             "team/60000/t/tpm",
+            "team/500/t/budget",
             "user/default/u/rpm",
         }
 
@@ -437,7 +438,7 @@ def test_invalid_settings_are_named(name, value, why):
 
 
 def test_settings():
-    assert len(Settings.from_env({}).limits) == 15
+    assert len(Settings.from_env({}).limits) == 20
     read = Settings.from_env({"LEASEWAY_LITELLM_LIMITS": "team/tpm, key/rpm", "LEASEWAY_LITELLM_WAIT": "0.5"})
     assert read.limits == (("key", "rpm"), ("team", "tpm"))
     assert read.wait == 0.5
@@ -456,3 +457,240 @@ def test_estimates():
         litellm._prompt({"messages": [{"role": "user", "content": [{"type": "text", "text": "abcd"}, picture]}]}) == 4
     )
     assert litellm._prompt({"input": [1, 2, 3]}) == 12
+
+
+# Budgets. A call of `begin` reserves 10 · 0.001 + 100 · 0.002 dollars of them.
+
+BUDGETS = (
+    budget("litellm/key/*/budget", 5),
+    budget("litellm/team/b/budget", 10),
+    template("litellm/team/b/rpm", 100),
+    template("litellm/team/wrong/budget", 10),
+)
+PRICE = 0.21
+
+
+@pytest.fixture
+def spender(serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> Iterator[Limiter]:
+    known = {"litellm_provider": "openai", "mode": "chat", "max_output_tokens": 50_000}
+    prices = {
+        "m": {"input_cost_per_token": 0.001, "output_cost_per_token": 0.002, **known},
+        "dear": {"input_cost_per_token": 0.01, "output_cost_per_token": 0.02, **known},
+        "brief": {"input_cost_per_token": 0.001, "output_cost_per_token": 0.002, **known, "max_output_tokens": 20},
+    }
+    monkeypatch.setattr(real, "model_cost", {**real.model_cost})
+    real.register_model(prices)
+    with Client(serve(*BUDGETS).address) as client:
+        yield Limiter(Settings(), client)
+
+
+def keyless(team: str = "b") -> UserAPIKeyAuth:
+    return auth(team, api_key=None)
+
+
+def team_budget(limiter: Limiter) -> Any:
+    return next(limit.handle for limit in limiter._limits.values() if (limit.scope, limit.limit) == ("team", "budget"))
+
+
+async def billed(limiter: Limiter, cost: float, call_id: str = "c", **more: Any) -> None:
+    """LiteLLM's log event."""
+    payload = {"response_cost": cost, "total_tokens": 30}
+    event = {"litellm_call_id": call_id, "standard_logging_object": payload, **more}
+    await limiter.async_log_success_event(event, usage(30), None, None)
+
+
+def test_a_call_reserves_its_maximum_price_and_is_settled_for_what_litellm_bills(spender, settled):
+    async def run() -> None:
+        data = await begin(spender, keyless())
+        assert team_budget(spender).spent == pytest.approx(PRICE)
+        await spender.async_post_call_success_hook(data, keyless(), usage(30))
+        assert settled == [("team/rpm", 1, 1)], "the cost is not reported yet"
+        await billed(spender, 0.05)
+        await billed(spender, 0.05)
+
+    in_a_task(run)
+    assert settled[1:] == [("team/budget", pytest.approx(PRICE), 0.05)]
+    assert team_budget(spender).spent == pytest.approx(0.05)
+
+
+def test_a_failed_call_and_a_cached_answer_cost_nothing(spender):
+    async def run() -> None:
+        data = await begin(spender, keyless())
+        await spender.async_post_call_failure_hook({**data, "response_cost": 1.0}, ValueError(), keyless())
+        assert team_budget(spender).spent == 0
+        data = await begin(spender, keyless(), litellm_call_id="d")
+        await spender.async_post_call_success_hook(data, keyless(), usage(30))
+        await billed(spender, 0.05, "d", cache_hit=True)
+
+    in_a_task(run)
+    assert team_budget(spender).spent == 0
+
+
+def test_what_litellm_bills_for_failed_calls_is_spent(spender, monkeypatch):
+    """A stream that breaks, and a call that fails after the provider has answered."""
+
+    async def run() -> None:
+        data = await begin(spender, keyless())
+        with pytest.raises(ValueError):
+            async for _ in stream(spender, data, chunk("a"), ValueError()):
+                pass
+        lifted = {**data, "combined_usage_object": real.Usage(), "response_cost": 0.03}
+        await spender.async_post_call_failure_hook(lifted, ValueError(), keyless())
+        assert team_budget(spender).spent == pytest.approx(0.03)
+        data = await begin(spender, keyless(), litellm_call_id="d")
+        await spender.async_post_call_failure_hook(data, ValueError(), keyless())
+        await billed(spender, 0.05, "d")
+
+    in_a_task(run)
+    assert team_budget(spender).spent == pytest.approx(0.08)
+
+
+def test_a_cost_that_nobody_reports_is_the_price_of_the_tokens(spender, monkeypatch):
+    monkeypatch.setattr(litellm, "USAGE_SECONDS", 0.1)
+
+    async def run() -> None:
+        data = await begin(spender, keyless())
+        await spender.async_post_call_success_hook(data, keyless(), usage(30))
+        await asyncio.sleep(0.5)
+        assert team_budget(spender).spent == pytest.approx(10 * 0.001 + 20 * 0.002)
+        chunks = stream(spender, await begin(spender, keyless(), litellm_call_id="d"), chunk("a" * 20), chunk("a" * 20))
+        await chunks.__anext__()
+        await chunks.aclose()
+        await asyncio.sleep(0.5)
+
+    in_a_task(run)
+    assert team_budget(spender).spent == pytest.approx(20 * 0.001 + 25 * 0.002)
+
+
+def test_a_stream_is_settled_for_its_last_cost(spender):
+    async def run() -> None:
+        data = await begin(spender, keyless())
+        async for _ in stream(spender, data, chunk("a"), chunk(tokens=25)):
+            assert team_budget(spender).spent == pytest.approx(PRICE)
+        await billed(spender, 0.04)
+
+    in_a_task(run)
+    assert team_budget(spender).spent == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("status", [422, 429])
+def test_a_refusal_of_a_budget_has_litellms_status_and_names_the_end_of_the_period(spender, settled, monkeypatch, status):
+    monkeypatch.setattr(real, "budget_exceeded_status_code", status)
+    spender.settings = Settings(wait=0.5)
+
+    async def run() -> None:
+        with pytest.raises(HTTPException) as refused:
+            await begin(spender, keyless(), max_tokens=6000)
+        answer = refused.value
+        assert (answer.status_code, answer.type) == (status, "budget_exceeded")
+        of = "budget of this team (resource litellm/team/b/budget) for a call of up to 12.010000 dollars, period until 20"
+        assert of in answer.detail
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        assert 0 < int(answer.headers["x-ratelimit-team-reset-budget"]) <= 31 * 86400
+        assert settled == [("team/rpm", 1, 0)]
+        await begin(spender, keyless())
+
+    in_a_task(run)
+
+
+def test_several_budgets_are_reserved_together_or_not_at_all(spender):
+    spender.settings = Settings(wait=0.5)
+
+    async def run() -> None:
+        await begin(spender, auth("b"), max_tokens=1000)
+        spent = {limit.scope: limit.handle.spent for limit in spender._limits.values() if limit.limit == "budget"}
+        assert spent["key"] == spent["team"] == pytest.approx(2.01)
+        with pytest.raises(HTTPException) as refused:
+            await begin(spender, auth("b"), max_tokens=2000)
+        assert refused.value.headers["x-ratelimit-scope"] == "key"
+        await begin(spender, keyless(), max_tokens=3500)
+        with pytest.raises(HTTPException) as refused:
+            await begin(spender, auth("b"), max_tokens=1000)
+        assert refused.value.headers["x-ratelimit-scope"] == "team"
+        spent = {limit.scope: limit.handle.spent for limit in spender._limits.values() if limit.limit == "budget"}
+        assert (spent["key"], spent["team"]) == pytest.approx((2.01, 9.02))
+
+    in_a_task(run)
+
+
+def test_headers_tell_what_is_left_of_a_budget(spender):
+    async def run() -> dict[str, str]:
+        data = await begin(spender, keyless())
+        return await spender.async_post_call_response_headers_hook(data, keyless(), None)
+
+    headers = in_a_task(run)
+    assert float(headers["x-ratelimit-team-remaining-budget"]) <= 10 - PRICE
+    assert 0 < int(headers["x-ratelimit-team-reset-budget"]) <= 31 * 86400
+    assert "x-ratelimit-model-remaining-budget" not in headers
+
+
+def test_the_template_of_a_budget_must_be_one(spender):
+    spender.settings = Settings(wait=0.5)
+
+    async def run() -> None:
+        with pytest.raises(HTTPException) as refused:
+            await begin(spender, keyless("wrong"))
+        assert refused.value.status_code == 503
+        assert "its template must have the kind BUDGET: budget of this team" in refused.value.detail
+
+    in_a_task(run)
+
+
+def test_budgets_can_be_left_out(spender):
+    spender.settings = Settings(limits=(("team", "rpm"),))
+    in_a_task(lambda: begin(spender, keyless(), max_tokens=1_000_000))
+    assert [limit.limit for limit in spender._limits.values()] == ["rpm"]
+
+
+def test_models_without_a_price_cost_nothing_and_free_ones_need_no_budget(spender, monkeypatch):
+    spender.settings = Settings(wait=0.5)
+    free = {"model": "openai/unheard-of", "input_cost_per_token": 0, "output_cost_per_token": 0}
+    proxy_router(monkeypatch, {"free": [free], "unpriced": ["openai/unheard-of"]})
+
+    async def run() -> None:
+        await begin(spender, keyless(), model="unpriced", max_tokens=1_000_000)
+        assert team_budget(spender).spent == pytest.approx(litellm.MIN_COST)
+        await billed(spender, 0.0)
+        assert team_budget(spender).spent == 0
+        await begin(spender, keyless(), model="free")
+        assert team_budget(spender).spent == 0
+        team_budget(spender).charge(10)
+        await begin(spender, keyless(), model="free")
+        with pytest.raises(HTTPException):
+            await begin(spender, keyless(), model="unpriced")
+
+    in_a_task(run)
+
+
+def proxy_router(monkeypatch: pytest.MonkeyPatch, models: dict[str, list[Any]], **more: Any) -> None:
+    """A router as that of the proxy, with deployments as names or parameters."""
+    deployments = [
+        {"model_name": name, "litellm_params": {"api_key": "none", **(of if isinstance(of, dict) else {"model": of})}}
+        for name, all_of in models.items()
+        for of in all_of
+    ]
+    router = real.Router(model_list=deployments, **more)
+    monkeypatch.setattr(litellm, "_router", lambda: router)
+
+
+def test_the_dearest_deployment_and_fallback_is_reserved(spender, monkeypatch):
+    custom = {"model": "openai/unheard-of", "input_cost_per_token": 0.1, "output_cost_per_token": 0.2}
+    models = {"one": ["openai/m"], "two": ["openai/m", "openai/dear"], "three": ["openai/m"], "four": ["openai/brief"]}
+    proxy_router(monkeypatch, {**models, "custom": [custom]}, fallbacks=[{"three": ["two"]}])
+
+    def price(**data: Any) -> float:
+        async def run() -> float:
+            before = team_budget(spender).spent if spender._limits else 0
+            data["messages"] = MESSAGES
+            await begin(spender, keyless(), **data)
+            return team_budget(spender).spent - before
+
+        return in_a_task(run)
+
+    assert price(model="one") == pytest.approx(PRICE)
+    assert price(model="two", max_tokens=10) == pytest.approx(0.3)
+    assert price(model="three", max_tokens=10) == pytest.approx(0.3)
+    assert price(model="one", max_tokens=10, fallbacks=["two"]) == pytest.approx(0.3)
+    assert price(model="custom", max_tokens=10) == pytest.approx(3)
+    assert price(model="one", n=2) == pytest.approx(PRICE + 0.2)
+    assert price(model="four", n=2) == pytest.approx(0.01 + 0.08)
