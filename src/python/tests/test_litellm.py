@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Optional
@@ -20,7 +21,7 @@ from leaseway import Client
 if "LEASEWAY_TEST_LITELLM" not in os.environ:
     pytest.skip("LEASEWAY_TEST_LITELLM is not set", allow_module_level=True)
 
-import litellm as real
+import litellm as real_litellm
 from fastapi import HTTPException
 from litellm.proxy._types import UserAPIKeyAuth
 
@@ -478,14 +479,28 @@ def spender(serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> It
         "dear": {"input_cost_per_token": 0.01, "output_cost_per_token": 0.02, **known},
         "brief": {"input_cost_per_token": 0.001, "output_cost_per_token": 0.002, **known, "max_output_tokens": 20},
     }
-    monkeypatch.setattr(real, "model_cost", {**real.model_cost})
-    real.register_model(prices)
+    monkeypatch.setattr(real_litellm, "model_cost", {**real_litellm.model_cost})
+    real_litellm.register_model(prices)
     with Client(serve(*BUDGETS).address) as client:
-        yield Limiter(Settings(), client)
+        yield Limiter(Settings(wait=20), client)
 
 
 def keyless(team: str = "b") -> UserAPIKeyAuth:
     return auth(team, api_key=None)
+
+
+async def refusal(limiter: Limiter, of: UserAPIKeyAuth, says: str, **data: Any) -> HTTPException:
+    """The refusal of a call that waits for half a second. On a busy machine the first ones may be others, without a
+    lease yet."""
+    patient, limiter.settings = limiter.settings, Settings(wait=0.5)
+    end = time.monotonic() + 30
+    while True:
+        with pytest.raises(HTTPException) as refused:
+            await begin(limiter, of, **data)
+        if says in refused.value.detail:
+            limiter.settings = patient
+            return refused.value
+        assert time.monotonic() < end, refused.value.detail
 
 
 def team_budget(limiter: Limiter) -> Any:
@@ -534,7 +549,7 @@ def test_what_litellm_bills_for_failed_calls_is_spent(spender, monkeypatch):
         with pytest.raises(ValueError):
             async for _ in stream(spender, data, chunk("a"), ValueError()):
                 pass
-        lifted = {**data, "combined_usage_object": real.Usage(), "response_cost": 0.03}
+        lifted = {**data, "combined_usage_object": real_litellm.Usage(), "response_cost": 0.03}
         await spender.async_post_call_failure_hook(lifted, ValueError(), keyless())
         assert team_budget(spender).spent == pytest.approx(0.03)
         data = await begin(spender, keyless(), litellm_call_id="d")
@@ -574,39 +589,32 @@ def test_a_stream_is_settled_for_its_last_cost(spender):
 
 
 @pytest.mark.parametrize("status", [422, 429])
-def test_a_refusal_of_a_budget_has_litellms_status_and_names_the_end_of_the_period(spender, settled, monkeypatch, status):
-    monkeypatch.setattr(real, "budget_exceeded_status_code", status)
-    spender.settings = Settings(wait=0.5)
+def test_a_refusal_of_a_budget_has_litellms_status_and_names_the_period(spender, settled, monkeypatch, status):
+    monkeypatch.setattr(real_litellm, "budget_exceeded_status_code", status)
 
     async def run() -> None:
-        with pytest.raises(HTTPException) as refused:
-            await begin(spender, keyless(), max_tokens=6000)
-        answer = refused.value
+        of = "budget of this team (resource litellm/team/b/budget)"
+        says = f"limit reached: {of} for a call of up to 12.010000 dollars, period until 20"
+        answer = await refusal(spender, keyless(), says, max_tokens=6000)
         assert (answer.status_code, answer.type) == (status, "budget_exceeded")
-        of = "budget of this team (resource litellm/team/b/budget) for a call of up to 12.010000 dollars, period until 20"
-        assert of in answer.detail
         assert 1 <= int(answer.headers["retry-after"]) <= 60
         assert 0 < int(answer.headers["x-ratelimit-team-reset-budget"]) <= 31 * 86400
-        assert settled == [("team/rpm", 1, 0)]
+        assert settled[-1] == ("team/rpm", 1, 0)
         await begin(spender, keyless())
 
     in_a_task(run)
 
 
 def test_several_budgets_are_reserved_together_or_not_at_all(spender):
-    spender.settings = Settings(wait=0.5)
-
     async def run() -> None:
         await begin(spender, auth("b"), max_tokens=1000)
         spent = {limit.scope: limit.handle.spent for limit in spender._limits.values() if limit.limit == "budget"}
         assert spent["key"] == spent["team"] == pytest.approx(2.01)
-        with pytest.raises(HTTPException) as refused:
-            await begin(spender, auth("b"), max_tokens=2000)
-        assert refused.value.headers["x-ratelimit-scope"] == "key"
+        refused = await refusal(spender, auth("b"), "budget of this key", max_tokens=2000)
+        assert refused.headers["x-ratelimit-scope"] == "key"
         await begin(spender, keyless(), max_tokens=3500)
-        with pytest.raises(HTTPException) as refused:
-            await begin(spender, auth("b"), max_tokens=1000)
-        assert refused.value.headers["x-ratelimit-scope"] == "team"
+        refused = await refusal(spender, auth("b"), "budget of this team", max_tokens=1000)
+        assert refused.headers["x-ratelimit-scope"] == "team"
         spent = {limit.scope: limit.handle.spent for limit in spender._limits.values() if limit.limit == "budget"}
         assert (spent["key"], spent["team"]) == pytest.approx((2.01, 9.02))
 
@@ -625,25 +633,17 @@ def test_headers_tell_what_is_left_of_a_budget(spender):
 
 
 def test_the_template_of_a_budget_must_be_one(spender):
-    spender.settings = Settings(wait=0.5)
-
-    async def run() -> None:
-        with pytest.raises(HTTPException) as refused:
-            await begin(spender, keyless("wrong"))
-        assert refused.value.status_code == 503
-        assert "its template must have the kind BUDGET: budget of this team" in refused.value.detail
-
-    in_a_task(run)
+    says = "its template must have the kind BUDGET: budget of this team"
+    assert in_a_task(lambda: refusal(spender, keyless("wrong"), says)).status_code == 503
 
 
 def test_budgets_can_be_left_out(spender):
-    spender.settings = Settings(limits=(("team", "rpm"),))
+    spender.settings = Settings(limits=(("team", "rpm"),), wait=20)
     in_a_task(lambda: begin(spender, keyless(), max_tokens=1_000_000))
     assert [limit.limit for limit in spender._limits.values()] == ["rpm"]
 
 
 def test_models_without_a_price_cost_nothing_and_free_ones_need_no_budget(spender, monkeypatch):
-    spender.settings = Settings(wait=0.5)
     free = {"model": "openai/unheard-of", "input_cost_per_token": 0, "output_cost_per_token": 0}
     proxy_router(monkeypatch, {"free": [free], "unpriced": ["openai/unheard-of"]})
 
@@ -656,8 +656,7 @@ def test_models_without_a_price_cost_nothing_and_free_ones_need_no_budget(spende
         assert team_budget(spender).spent == 0
         team_budget(spender).charge(10)
         await begin(spender, keyless(), model="free")
-        with pytest.raises(HTTPException):
-            await begin(spender, keyless(), model="unpriced")
+        await refusal(spender, keyless(), "budget of this team", model="unpriced")
 
     in_a_task(run)
 
@@ -669,7 +668,7 @@ def proxy_router(monkeypatch: pytest.MonkeyPatch, models: dict[str, list[Any]], 
         for name, all_of in models.items()
         for of in all_of
     ]
-    router = real.Router(model_list=deployments, **more)
+    router = real_litellm.Router(model_list=deployments, **more)
     monkeypatch.setattr(litellm, "_router", lambda: router)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ if "LEASEWAY_TEST_LITELLM" not in os.environ:
 import httpx
 
 sys.path.append(str(Path(__file__).parent / "litellm_proxy"))
-from setup import LEASE_SECONDS, SLOTS, TOKENS, Setup, load, post, request
+from setup import AMOUNT, LEASE_SECONDS, MOST, SLOTS, TOKENS, Proxy, Setup, load, post, request
 
 numbers = itertools.count()
 
@@ -123,21 +124,115 @@ def test_streams_are_settled(setup, prompt):
     all_slots_are_free(setup)
 
 
+def broken_off(proxy: Proxy, key: str) -> int:
+    """The status of a stream that the client breaks off after the first chunk."""
+    with httpx.stream("POST", **request(proxy, key, "sleep=0.5", stream=True, max_tokens=400)) as answer:
+        if answer.status_code == 200:
+            next(answer.iter_lines())
+        return answer.status_code
+
+
 def test_streams_that_the_client_breaks_off_are_settled_and_give_their_slots_back(setup):
     proxy = setup.proxies[1]
 
-    def broken_off(key: str) -> int:
-        with httpx.stream("POST", **request(proxy, key, "sleep=0.5", stream=True, max_tokens=400)) as answer:
-            if answer.status_code == 200:
-                next(answer.iter_lines())
-            return answer.status_code
-
     for _ in range(2 * SLOTS):
-        broken_off("slots-u")
+        broken_off(proxy, "slots-u")
     all_slots_are_free(setup)
     # Without a settlement each of them would keep the reserved tokens of four seconds, and the next would be refused.
-    eventually(lambda: broken_off("streams-u") == 200)
-    eventually(lambda: [broken_off("streams-u") for _ in range(5)] == [200] * 5)
+    eventually(lambda: broken_off(proxy, "streams-u") == 200)
+    eventually(lambda: [broken_off(proxy, "streams-u") for _ in range(5)] == [200] * 5)
+
+
+def spend(setup: Setup, proxies: Sequence[Proxy], team: str, least: float) -> float:
+    """Calls, streams and failing calls until `least` dollars are billed and all callers are refused. Returns what
+    LiteLLM has billed."""
+    end = time.monotonic() + 150
+    answered = before = len(setup.billed(team))
+
+    async def caller(client: httpx.AsyncClient, n: int) -> None:
+        nonlocal answered
+        refused = 0
+        while refused < 3 or sum(setup.billed(team)) < least:
+            assert time.monotonic() < end, f"timed out: {sum(setup.billed(team))} dollars of {least}"
+            kind = random.choice(("answer", "stream", "fail"))
+            asked = request(proxies[n % len(proxies)], f"{team}-u", f"{kind} hello", stream=kind == "stream")
+            status = (await client.post(**asked)).status_code
+            assert status in (200, 400, 422, 500), status
+            refused = refused + 1 if status == 422 else 0
+            answered += status == 200
+
+    async def callers() -> None:
+        # A connection for each call, so that all workers get some.
+        async with httpx.AsyncClient(limits=httpx.Limits(max_keepalive_connections=0)) as client:
+            await asyncio.gather(*(caller(client, n) for n in range(12)))
+
+    asyncio.run(callers())
+    eventually(lambda: len(setup.billed(team)) >= answered)
+    billed = setup.billed(team)
+    print(f"{team}: {len(billed) - before} calls, {sum(billed):.4f} of {AMOUNT} dollars billed")
+    return sum(billed)
+
+
+def test_a_budget_is_spent_and_never_overspent(setup):
+    assert 0.9 * AMOUNT <= spend(setup, setup.proxies, "money", 0.9 * AMOUNT) <= AMOUNT
+    refused = post(setup.proxies[1], "money-u", "hello")
+    assert refused.status_code == 422
+    assert refused.headers["retry-after"] == "60"
+    assert refused.headers["x-ratelimit-scope"] == "team"
+    assert refused.headers["x-ratelimit-resource"] == "litellm/team/money/budget"
+    error = refused.json()["error"]
+    print(error)
+    assert error["type"] == "budget_exceeded"
+    assert "budget of this team (resource litellm/team/money/budget) for a call of up to 0.1" in error["message"]
+
+
+def test_failed_calls_and_streams_that_are_broken_off_give_their_price_back(setup):
+    proxy = setup.proxies[1]
+    for _ in range(20):
+        failed = post(proxy, "refunds-u", "fail")
+        assert failed.status_code in (400, 500), failed.text
+    assert setup.billed("refunds") == []
+    for _ in range(20):
+        # LiteLLM bills the chunks before the break a little later.
+        eventually(lambda: broken_off(proxy, "refunds-u") == 200)
+    eventually(lambda: len(setup.billed("refunds")) >= 20)
+    assert sum(setup.billed("refunds")) < 0.5
+    answer = post(proxy, "refunds-u", "used=100")
+    assert answer.status_code == 200, answer.text
+    assert float(answer.headers["x-ratelimit-team-remaining-budget"]) <= 1 - sum(setup.billed("refunds"))
+
+
+def test_cached_answers_cost_nothing(setup):
+    asked = {"max_tokens": 1000, "cache": {"use-cache": True}}
+    before = len(setup.billed("refunds"))
+    # Each reserves 0.2 dollars, and without the cache costs 0.1.
+    for n in range(12):
+        eventually(lambda: post(setup.proxies[1], "refunds-u", "used=500", **asked).status_code == 200)
+        eventually(lambda: len(setup.billed("refunds")) > before + n)
+    assert [cost > 0 for cost in setup.billed("refunds")[before:]] == [True] + [False] * 11
+
+
+def test_the_fallback_of_a_model_answers_when_its_budget_is_spent(setup):
+    answer = post(setup.proxies[1], "plain-u", "hello", model="dear")
+    assert answer.status_code == 200, answer.text
+    refused = post(setup.proxies[1], "plain-u", "hello", model="dear", disable_fallbacks=True)
+    assert (refused.status_code, refused.headers["x-ratelimit-scope"]) == (422, "model")
+    assert int(refused.headers["x-ratelimit-model-reset-budget"]) > 0
+
+
+def test_a_killed_proxy_costs_at_most_its_slice(setup):
+    victim = setup.start(1)
+    try:
+        victim.ready()
+        calls = 0
+        while sum(setup.billed("killed")) < 1.5:
+            calls += post(victim, "killed-u", "hello").status_code == 200
+        eventually(lambda: len(setup.billed("killed")) == calls)
+    finally:
+        victim.kill()
+    # A slice of one dollar, the call under way at the last report, and the rest that covers no call.
+    least = AMOUNT - 1 - 2 * MOST
+    assert least <= spend(setup, setup.proxies, "killed", least) <= AMOUNT
 
 
 def test_a_killed_proxy_loses_its_slots_within_a_lease(setup):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from conftest import Server, eventually, free_address, template
+from conftest import Server, budget, eventually, free_address, template
 
 HERE = Path(__file__).parent
 LEASE_SECONDS = 6
@@ -23,6 +23,10 @@ LEASE_SECONDS = 6
 TOKENS = 1000
 WINDOW_SECONDS = 5
 SLOTS = 4
+#: Dollars of the teams `money` and `killed`. Slices are whole dollars.
+AMOUNT = 6
+#: Dollars that a call of `request` reserves: 500 tokens of output, and a few of the prompt.
+MOST = 0.1 + 0.001
 # A worker whose lease has expired, as on a busy machine, must not use slots of others.
 SLOTS_ONLY = "    parameters: {whole_units: true}\n  safe_capacity: 0\n"
 RESOURCES = (
@@ -30,22 +34,34 @@ RESOURCES = (
     template("litellm/team/streams/tpm", 100, lease=LEASE_SECONDS),
     template("litellm/team/slots/parallel", SLOTS, lease=LEASE_SECONDS) + SLOTS_ONLY,
     template("litellm/model/scarce/parallel", 1, lease=LEASE_SECONDS) + SLOTS_ONLY,
+    budget("litellm/team/money/budget", AMOUNT, "none", LEASE_SECONDS),
+    budget("litellm/team/killed/budget", AMOUNT, "none", LEASE_SECONDS),
+    budget("litellm/team/refunds/budget", 1, "none", LEASE_SECONDS),
+    budget("litellm/model/dear/budget", 0.01, "month", LEASE_SECONDS),
 )
+PRICES = "input_cost_per_token: 0.0001, output_cost_per_token: 0.0002"
+MODEL = """
+- model_name: {name}
+  litellm_params: {{model: openai/mock, api_base: "http://{upstream}", api_key: none, max_retries: 0, {prices}}}"""
 CONFIG = """
-model_list:
-- model_name: mock
-  litellm_params: {{model: openai/mock, api_base: "http://{upstream}", api_key: none, max_retries: 0}}
-- model_name: scarce
-  litellm_params: {{model: openai/mock, api_base: "http://{upstream}", api_key: none, max_retries: 0}}
+model_list:{models}
 litellm_settings:
-  callbacks: ["leaseway.litellm.limiter"]
+  callbacks: ["leaseway.litellm.limiter", "bills.recorder"]
   num_retries: 0
+  cache: true
+  cache_params: {{type: local, mode: default_off}}
 router_settings:
   disable_cooldowns: true
+  fallbacks: [{{dear: [mock]}}]
 general_settings:
   custom_auth: auth.auth
   master_key: sk-{master}
 """
+
+
+def config(upstream: str) -> str:
+    models = (MODEL.format(name=name, upstream=upstream, prices=PRICES) for name in ("mock", "scarce", "dear"))
+    return CONFIG.format(models="".join(models), master=secrets.token_hex(32))
 
 
 class Proxy:
@@ -53,8 +69,9 @@ class Proxy:
 
     def __init__(self, at: Path, upstream: str, workers: int, environ: dict[str, str]) -> None:
         at.mkdir()
-        shutil.copy(HERE / "auth.py", at)
-        (at / "config.yaml").write_text(CONFIG.format(upstream=upstream, master=secrets.token_hex(32)))
+        for module in ("auth.py", "bills.py"):
+            shutil.copy(HERE / module, at)
+        (at / "config.yaml").write_text(config(upstream))
         self.address = free_address()
         command = [os.environ["LEASEWAY_TEST_LITELLM"], "--config", str(at / "config.yaml"), "--host", "127.0.0.1"]
         command += ["--port", self.address.rpartition(":")[2], "--num_workers", str(workers), "--telemetry", "False"]
@@ -95,24 +112,32 @@ class Setup:
     """A server, a model and proxies with these numbers of workers."""
 
     def __init__(self, at: Path, *workers: int, window: float = WINDOW_SECONDS) -> None:
-        config = at / "resources.yaml"
-        config.write_text("resources:\n" + "".join(RESOURCES))
-        self.server = Server("--config", str(config))
+        resources = at / "resources.yaml"
+        resources.write_text("resources:\n" + "".join(RESOURCES))
+        self.server = Server("--config", str(resources))
         self.upstream = free_address()
-        self.record = at / "record"
+        self.at, self.record, self.bills = at, at / "record", at / "bills"
+        self.bills.touch()
+        self.started = 0
         port = self.upstream.rpartition(":")[2]
         self.model = subprocess.Popen([sys.executable, str(HERE / "upstream.py"), port, str(self.record)])
-        environ = {
+        self.environ = {
             "LEASEWAY_SERVER": self.server.address,
             "LEASEWAY_LITELLM_WINDOW": str(window),
+            "TEST_BILLS": str(self.bills),
         }
         self.proxies: list[Proxy] = []
         try:
-            for n, of in enumerate(workers):
-                self.proxies.append(Proxy(at / f"proxy{n}", self.upstream, of, environ))
+            for of in workers:
+                self.proxies.append(self.start(of))
         except OSError:
             self.stop()
             raise
+
+    def start(self, workers: int) -> Proxy:
+        """Starts a proxy in a folder of its own."""
+        self.started += 1
+        return Proxy(self.at / f"proxy{self.started}", self.upstream, workers, self.environ)
 
     def ready(self) -> None:
         for proxy in self.proxies:
@@ -127,6 +152,11 @@ class Setup:
         """When calls of this tag arrived at the model, and the tokens that they used."""
         lines = (line.split() for line in self.record.read_text().splitlines())
         return [(float(at), int(tokens)) for at, of, tokens in lines if of == tag]
+
+    def billed(self, team: str) -> list[float]:
+        """What LiteLLM has billed to the calls of a team, in dollars."""
+        lines = (line.split() for line in self.bills.read_text().splitlines())
+        return [float(dollars) for of, dollars in lines if of == team]
 
     def stop(self) -> None:
         for proxy in self.proxies:
