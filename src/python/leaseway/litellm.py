@@ -1,5 +1,5 @@
-"""Limits for the LiteLLM proxy, shared by all its replicas: tokens and requests per minute, parallel calls, and budgets in
-dollars.
+"""Limits for the LiteLLM proxy, shared by all its replicas: tokens and requests per minute, parallel calls, and budgets
+in dollars.
 
     litellm_settings:
       callbacks: ["leaseway.litellm.limiter"]
@@ -274,8 +274,8 @@ class Hold:
             slot.release()
 
     def settle(self, tokens: int, requests: int = 1, cost: Optional[float] = None) -> None:
-        """Ends the hold: returns slots, and settles rates for what was used. Budgets without a `cost` wait until LiteLLM
-        reports it."""
+        """Ends the hold: returns slots, and settles rates for what was used. Budgets without a `cost` wait until
+        LiteLLM reports it."""
         self.release_slots()
         self._settle({"tpm": tokens, "rpm": requests, **({} if cost is None else {"budget": cost})})
         self.settle_later(tokens)
@@ -342,8 +342,8 @@ def _open_hold() -> Optional[Hold]:
 
 
 def _hold_of(call_id: Optional[str]) -> Optional[Hold]:
-    """The hold of the call with this id, if possible one that is not settled. Callbacks make calls of their own, with ids
-    of their own."""
+    """The hold of the call with this id, if possible one that is not settled. Callbacks make calls of their own, with
+    ids of their own."""
     hold, ended = _hold.get(), None
     while hold is not None:
         if hold.taken and hold.call_id in (None, call_id):
@@ -652,7 +652,7 @@ def billed_cost(kwargs: Mapping[str, Any]) -> Optional[float]:
     if kwargs.get("cache_hit") is True:
         return 0.0
     payload = kwargs.get("standard_logging_object")
-    return _dollars(_get(kwargs if payload is None else payload, "response_cost"))
+    return _number(_get(kwargs if payload is None else payload, "response_cost"))
 
 
 def _failed_cost(request: Mapping[str, Any]) -> float:
@@ -662,11 +662,11 @@ def _failed_cost(request: Mapping[str, Any]) -> float:
     # LiteLLM sets this type; a client cannot.
     if isinstance(request.get("combined_usage_object"), Usage):
         costs.append(request.get("response_cost"))
-    return sum(_dollars(cost) or 0.0 for cost in costs)
+    return sum(_number(cost) or 0.0 for cost in costs)
 
 
-def _dollars(cost: Any) -> Optional[float]:
-    return float(cost) if isinstance(cost, (int, float)) and 0 <= cost < math.inf else None
+def _number(value: Any) -> Optional[float]:
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < math.inf else None
 
 
 def _models(data: Mapping[str, Any]) -> list[str]:
@@ -698,8 +698,11 @@ def _price(model: str) -> Price:
             info = litellm.get_model_info(model)
     except Exception as unknown:
         log.debug("%s", unknown)
-    rates = [_dollars(_get(info, name)) or 0.0 for name in ("input_cost_per_token", "output_cost_per_token")]
-    return Price(*rates, _dollars(_get(info, "max_output_tokens")) or math.inf)
+    return Price(
+        input=_number(_get(info, "input_cost_per_token")) or 0.0,
+        output=_number(_get(info, "output_cost_per_token")) or 0.0,
+        max_output_tokens=_number(_get(info, "max_output_tokens")) or math.inf,
+    )
 
 
 # Tokens.
