@@ -4,9 +4,9 @@ in dollars.
     litellm_settings:
       callbacks: ["leaseway.litellm.limiter"]
 
-Before a call the limiter reserves an estimate of its tokens, their price, one request and one slot of each limit, or
-nothing if one of them refuses. Afterwards it settles what the call used, and what LiteLLM bills for it. It decides from
-leases, in process. Each limit is a resource of the cluster, so the capacities are in the cluster's configuration.
+Before a call the limiter reserves an estimate of its tokens, its maximum price, one request and one slot of each limit,
+or nothing if one of them refuses. Afterwards it settles what the call used, and what LiteLLM bills for it. It decides
+from leases, in process. Each limit is a resource of the cluster, so the capacities are in the cluster's configuration.
 `Settings.from_env` lists the environment variables.
 """
 
@@ -20,7 +20,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timezone
 from string import Formatter
@@ -76,8 +76,13 @@ IDLE_SECONDS = 600.0
 SWEEP_INTERVAL_SECONDS = 30.0
 #: Maximum number of permits in one reservation.
 MAX_PERMITS = 2**31 - 1
+#: Maximum number of tokens of a message beside its text.
+MESSAGE_TOKENS = 10
 #: Dollars to reserve at least, so that no call passes when a budget is spent.
-MIN_COST = 1e-6
+MIN_COST = 2.0**-20
+#: Parts of a dollar in which costs are counted. Floats add up such amounts exactly, up to eight million dollars, so the
+#: allowance for a waiting call is never a rounding error too small.
+COST_UNITS = 2.0**30
 #: The longest Retry-After of a refusal. Capacity that others return may cover the call before a period ends.
 MAX_RETRY_SECONDS = 60.0
 #: What a limit asks for at first. A resource without a template gets all of it, one with a template gets a share.
@@ -219,7 +224,8 @@ class Hold:
         self.call_id: Optional[str] = data.get("litellm_call_id")
         self.taken: list[tuple[Limit, Union[Reservation, BudgetReservation, Permit]]] = []
         self.prompt_tokens = 0
-        self.estimate = 0
+        self.max_prompt_tokens = 0
+        self.output_tokens = 0
         #: Whether a stream is in charge of the end.
         self.streaming = False
         self._asked = {name: data.get(name) for name in ("model", "fallbacks", "n")}
@@ -228,6 +234,10 @@ class Hold:
         self._settled_budgets: list[Budget] = []
         self._counted = 0.0
         self._timer: Optional[asyncio.TimerHandle] = None
+
+    @property
+    def estimate(self) -> int:
+        return max(1, min(MAX_PERMITS, self.prompt_tokens + self.output_tokens))
 
     @property
     def is_open(self) -> bool:
@@ -254,18 +264,22 @@ class Hold:
     def amount(self, limit: str) -> float:
         """What to take of a limit of this name."""
         if limit == "budget":
-            return max(MIN_COST, self.cost(self.estimate))
+            return max(MIN_COST, self._cost(self.max_prompt_tokens, self.output_tokens))
         return self.estimate if limit == "tpm" else 1
 
     def cost(self, tokens: int) -> float:
-        """The maximum price of a call with so many tokens, in dollars."""
+        """The price of so many tokens in dollars, with the prompt as estimated."""
         prompt = min(tokens, self.prompt_tokens)
+        return self._cost(prompt, tokens - prompt)
+
+    def _cost(self, prompt: int, output: int) -> float:
+        """The price by the dearest model that may answer."""
         choices = _choices(self._asked)
         costs = (
-            prompt * price.input + min(tokens - prompt, price.max_output_tokens * choices) * price.output
+            prompt * price.input + min(output, price.max_output_tokens * choices) * price.output
             for price in self._prices
         )
-        return max(costs, default=0.0)
+        return _round_up(max(costs, default=0.0))
 
     def release_slots(self) -> None:
         slots = [what for _, what in self.taken if isinstance(what, Permit)]
@@ -378,8 +392,8 @@ class Limiter(CustomLogger):
             return None
         hold = Hold(limits, data, call_type, _open_hold())
         hold.prompt_tokens = _tokens(_prompt(data))
-        output_tokens = _output_tokens(data, call_type, self.settings.output_tokens if hold.prompt_tokens else 0)
-        hold.estimate = max(1, min(MAX_PERMITS, hold.prompt_tokens + output_tokens))
+        hold.max_prompt_tokens = _prompt(data, _bytes) + MESSAGE_TOKENS * _messages(data)
+        hold.output_tokens = _output_tokens(data, call_type, self.settings.output_tokens if hold.prompt_tokens else 0)
         await self._take(hold)
         _hold.set(hold)
         task = asyncio.current_task()
@@ -652,7 +666,8 @@ def billed_cost(kwargs: Mapping[str, Any]) -> Optional[float]:
     if kwargs.get("cache_hit") is True:
         return 0.0
     payload = kwargs.get("standard_logging_object")
-    return _number(_get(kwargs if payload is None else payload, "response_cost"))
+    cost = _number(_get(kwargs if payload is None else payload, "response_cost"))
+    return None if cost is None else _round_up(cost)
 
 
 def _failed_cost(request: Mapping[str, Any]) -> float:
@@ -662,7 +677,11 @@ def _failed_cost(request: Mapping[str, Any]) -> float:
     # LiteLLM sets this type; a client cannot.
     if isinstance(request.get("combined_usage_object"), Usage):
         costs.append(request.get("response_cost"))
-    return sum(_number(cost) or 0.0 for cost in costs)
+    return _round_up(sum(_number(cost) or 0.0 for cost in costs))
+
+
+def _round_up(cost: float) -> float:
+    return math.ceil(cost * COST_UNITS) / COST_UNITS
 
 
 def _number(value: Any) -> Optional[float]:
@@ -743,19 +762,31 @@ def _choices(data: Mapping[str, Any]) -> int:
     return choices if isinstance(choices, int) and choices > 1 else 1
 
 
-def _prompt(data: Mapping[str, Any]) -> int:
+def _prompt(data: Mapping[str, Any], measure: Callable[[str], int] = len) -> int:
     """Characters of a request's prompt, without images and audio."""
-    return sum(_length(data.get(name)) for name in ("messages", "system", "prompt", "input", "contents", "tools"))
+    names = ("messages", "system", "prompt", "input", "contents", "tools")
+    return sum(_length(data.get(name), measure) for name in names)
 
 
-def _length(of: Any) -> int:
+def _length(of: Any, measure: Callable[[str], int]) -> int:
     if isinstance(of, str):
-        return 0 if of.startswith("data:") else len(of)
+        return 0 if of.startswith("data:") else measure(of)
     if isinstance(of, dict):
-        return sum(_length(value) for name, value in of.items() if name not in ("role", "type", "data", "file_data"))
+        hidden = ("role", "type", "data", "file_data")
+        return sum(_length(value, measure) for name, value in of.items() if name not in hidden)
     if isinstance(of, list):
-        return sum(4 if isinstance(part, int) else _length(part) for part in of)
+        return sum(4 if isinstance(part, int) else _length(part, measure) for part in of)
     return 0
+
+
+def _bytes(text: str) -> int:
+    """The maximum number of tokens of a text: each is at least a byte."""
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def _messages(data: Mapping[str, Any]) -> int:
+    lists = [data.get(name) for name in ("messages", "input", "contents", "tools")]
+    return 1 + sum(len(of) for of in lists if isinstance(of, list))
 
 
 def _delta(chunk: Any) -> Optional[str]:

@@ -25,8 +25,8 @@ WINDOW_SECONDS = 5
 SLOTS = 4
 #: Dollars of the teams `money` and `killed`. Slices are whole dollars.
 AMOUNT = 6
-#: Dollars that a call of `request` reserves: 500 tokens of output, and a few of the prompt.
-MOST = 0.1 + 0.001
+#: Dollars that a call of `request` reserves at most: 500 tokens of output, and 40 of the prompt.
+MOST = 0.1 + 0.004
 # A worker whose lease has expired, as on a busy machine, must not use slots of others.
 SLOTS_ONLY = "    parameters: {whole_units: true}\n  safe_capacity: 0\n"
 RESOURCES = (
