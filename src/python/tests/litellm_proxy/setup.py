@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from conftest import Server, budget, eventually, free_address, template
+from conftest import BINARY, Server, budget, eventually, free_address, template
 
 HERE = Path(__file__).parent
 LEASE_SECONDS = 6
@@ -157,6 +158,12 @@ class Setup:
         """What LiteLLM has billed to the calls of a team, in dollars."""
         lines = (line.split() for line in self.bills.read_text().splitlines())
         return [float(dollars) for of, dollars in lines if of == team]
+
+    def spent(self, team: str) -> float:
+        """What the cluster knows to be spent of a team's budget."""
+        command = [BINARY, "budget", "show", "--json", "--server", self.server.address, f"litellm/team/{team}/budget"]
+        shown: float = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["spent"]
+        return shown
 
     def stop(self) -> None:
         for proxy in self.proxies:
