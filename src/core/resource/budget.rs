@@ -258,7 +258,7 @@ impl Resource {
         let mut left = (Sum::from(self.settings.capacity) - self.book.ledger().sums().held).max(Sum::ZERO);
         left += Sum::from(holder.held()) - Sum::from(spent);
         if let Some(pace) = budget.pace.filter(|_| self.settings.is_paced()) {
-            return self.paced_due(slot, pace, left.get());
+            return self.paced_due(slot, pace, left);
         }
         let share = match holder.kind {
             HolderKind::Client => self.settings.budget.slice_share,
@@ -270,9 +270,7 @@ impl Resource {
         // Whole units, so that no fractions are stranded, unless a caller waits for more.
         let whole = slice.floor();
         let slice = if whole >= need { whole } else { slice };
-        let mut due = Sum::from(spent);
-        due += slice;
-        due.floor()
+        slice_beyond(spent, slice, left)
     }
 
     /// A client returns its allowance: what it has spent is consumed, the rest is free.
@@ -341,6 +339,15 @@ impl Resource {
         let of_holder = records.filter(|(_, holder)| holder.kind == kind && holder_of_record(&holder.id) == id);
         of_holder.max_by_key(|(_, holder)| holder.asked.map(|asked| asked.at)).map(|(slot, _)| slot)
     }
+}
+
+/// The allowance of a holder that has spent so much and may spend `slice` of the amount that is `left`. Rounded up if
+/// something is left, or it would not cover a call that needs all of the slice.
+fn slice_beyond(spent: Amount, slice: Amount, left: Sum) -> Amount {
+    let (mut due, mut most) = (Sum::from(spent), Sum::from(spent));
+    due += slice;
+    most += left;
+    due.ceil().min(most.floor())
 }
 
 /// The id of the record of a holder. An incarnation of a child node is its instance.

@@ -7,7 +7,10 @@
 
 use crate::{
     allocation::KnownTerms,
-    resource::{Resource, budget::UNIT},
+    resource::{
+        Resource,
+        budget::{UNIT, slice_beyond},
+    },
     types::{Amount, Millis, Now, Sum},
 };
 
@@ -83,7 +86,7 @@ impl Resource {
     /// With `pace`: a holder keeps the part of its slice that it wants, and may use its credit. A call that needs more
     /// than that gets it as soon as there is any credit, and the holder is in debt. `left`: what nobody has spent, and
     /// no other holder has.
-    pub(super) fn paced_due(&self, slot: u32, pace: Pace, left: f64) -> Amount {
+    pub(super) fn paced_due(&self, slot: u32, pace: Pace, left: Sum) -> Amount {
         let Some(budget) = &self.budget else { return Amount::ZERO };
         let holder = self.book.ledger().holder(slot);
         let spent = holder.leases.reported();
@@ -96,10 +99,8 @@ impl Resource {
         let is_allowed = pace.total + overdraft > self.book.ledger().sums().held.get();
         let credit = budget.credits.get(&slot).map_or(0.0, |credit| credit.amount);
         let more = if is_allowed && credit > 0.0 { credit.max(need - unspent).min(lacks) } else { 0.0 };
-        let slice = (unspent.min(wants) + more).min(left);
+        let slice = (unspent.min(wants) + more).min(left.get());
         let slice = if slice.floor() >= need { slice.floor() } else { slice };
-        let mut due = Sum::from(spent);
-        due += Amount::clamped(slice);
-        due.floor()
+        slice_beyond(spent, Amount::clamped(slice), left)
     }
 }

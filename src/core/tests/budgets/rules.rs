@@ -523,6 +523,24 @@ fn claimed() -> (Desk, Spender) {
     (desk, client)
 }
 
+/// 0.26 + 3 · 0.8 + 6.2 is no binary fraction, and one that is a little less would never cover the last call.
+#[test]
+fn an_allowance_covers_a_waiting_call_of_any_fraction() {
+    let mut desk = Desk::new(10.0, PeriodLength::Unending);
+    let mut a = spender("a", 1, 6.2);
+    a.need = 6.2;
+    a.spent = 0.0;
+    for spent in [0.26, 0.8, 0.8, 0.8] {
+        desk.serve(&mut a);
+        desk.serve(&mut a);
+        a.spend(spent, desk.now);
+    }
+    desk.serve(&mut a);
+    desk.serve(&mut a);
+    let left = Sum::from(Amount::clamped(a.allowance)) - Sum::from(Amount::clamped(a.spent));
+    assert!(left >= Sum::from(Amount::clamped(6.2)), "{left:?}");
+}
+
 /// The last reports of clients that leave after a change of master, whose rows the master before has not written.
 #[test]
 fn reports_without_a_record_make_rows_up_to_what_is_gone() {
