@@ -312,11 +312,21 @@ public final class JointLimiter {
     private static List<Ticket> unlockAllOnly(List<Slot> slots) {
         var resolved = new ArrayList<Waiter>();
         var advanced = new ArrayList<Ticket>();
-        for (Slot slot : slots) {
-            slot.limiter.unlock(resolved, advanced);
-        }
+        unlockFrom(0, slots, resolved, advanced);
         Limiter.wake(resolved);
         return advanced;
+    }
+
+    /** Unlocks the limiters from an index on, all of them even if one throws an error. */
+    private static void unlockFrom(int index, List<Slot> slots, List<Waiter> resolved, List<Ticket> advanced) {
+        if (index == slots.size()) {
+            return;
+        }
+        try {
+            slots.get(index).limiter.unlock(resolved, advanced);
+        } finally {
+            unlockFrom(index + 1, slots, resolved, advanced);
+        }
     }
 
     /** Advances tickets, and those that they make way for, in order. No limiter may be locked. */

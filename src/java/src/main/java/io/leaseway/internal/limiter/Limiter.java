@@ -32,7 +32,7 @@ public abstract class Limiter {
     /** The longest timer in nanoseconds. At its end the head of the queue is checked again. */
     private static final long MAX_TIMER = 3_600_000_000_000L;
 
-    private static final ScheduledThreadPoolExecutor TIMERS = newTimers();
+    static final ScheduledThreadPoolExecutor TIMERS = newTimers();
 
     private static final AtomicLong CREATED = new AtomicLong();
 
@@ -60,8 +60,6 @@ public abstract class Limiter {
             return thread;
         });
         timers.setRemoveOnCancelPolicy(true);
-        timers.setKeepAliveTime(10, TimeUnit.SECONDS);
-        timers.allowCoreThreadTimeOut(true);
         return timers;
     }
 
@@ -85,13 +83,15 @@ public abstract class Limiter {
 
     /** Ends a use of the queue, and wakes the waiters that were admitted meanwhile. No other limiter may be locked. */
     final void unlock() {
-        long at = queue.wake();
-        if (at != armed) {
-            arm(at);
+        List<Waiter> resolved;
+        List<Ticket> advanced;
+        try {
+            arm(queue.wake());
+            resolved = queue.takeResolved();
+            advanced = queue.takeAdvanced();
+        } finally {
+            lock.unlock();
         }
-        List<Waiter> resolved = queue.takeResolved();
-        List<Ticket> advanced = queue.takeAdvanced();
-        lock.unlock();
         if (!resolved.isEmpty()) {
             wake(resolved);
         }
@@ -102,13 +102,13 @@ public abstract class Limiter {
 
     /** As unlock, for one of several locked limiters: adds the waiters to wake and the tickets to advance. */
     final void unlock(List<Waiter> resolved, List<Ticket> advanced) {
-        long at = queue.wake();
-        if (at != armed) {
-            arm(at);
+        try {
+            arm(queue.wake());
+            resolved.addAll(queue.takeResolved());
+            advanced.addAll(queue.takeAdvanced());
+        } finally {
+            lock.unlock();
         }
-        resolved.addAll(queue.takeResolved());
-        advanced.addAll(queue.takeAdvanced());
-        lock.unlock();
     }
 
     static void wake(List<Waiter> resolved) {
@@ -121,15 +121,26 @@ public abstract class Limiter {
         return executor;
     }
 
+    /** Sets the timer, or stops it if at is NEVER. */
     private void arm(long at) {
-        armed = at;
+        if (at == armed) {
+            return;
+        }
+        armed = Meter.NEVER;
         if (timer != null) {
             timer.cancel(false);
             timer = null;
         }
-        if (at != Meter.NEVER) {
+        if (at == Meter.NEVER) {
+            return;
+        }
+        try {
             // A thread that was held up between reading the clock and taking the lock may see a time in the past.
             timer = TIMERS.schedule(this::fire, Math.min(at - now(), MAX_TIMER), TimeUnit.NANOSECONDS);
+            armed = at;
+        } catch (OutOfMemoryError e) {
+            // The thread of the timers cannot be started. The next use of the limiter, at the latest a refresh of the
+            // lease, tries again.
         }
     }
 
