@@ -2,7 +2,8 @@ package io.leaseway.internal.limiter;
 
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
-import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 
@@ -10,12 +11,18 @@ import java.util.function.Supplier;
 public final class Futures {
     private Futures() {}
 
-    /** Runs a task by an executor, or in this thread if the executor was shut down. */
+    /** Runs a task once by an executor, or by the common pool if the executor throws, such as one that was shut down. */
     public static void execute(Executor executor, Runnable task) {
+        var hasRun = new AtomicBoolean();
+        Runnable once = () -> {
+            if (hasRun.compareAndSet(false, true)) {
+                task.run();
+            }
+        };
         try {
-            executor.execute(task);
-        } catch (RejectedExecutionException e) {
-            task.run();
+            executor.execute(once);
+        } catch (RuntimeException | Error e) {
+            ForkJoinPool.commonPool().execute(once);
         }
     }
 
@@ -27,7 +34,7 @@ public final class Futures {
         T result;
         try {
             result = make.get();
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             future.completeExceptionally(e);
             return;
         }

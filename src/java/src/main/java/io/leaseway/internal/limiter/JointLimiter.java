@@ -346,7 +346,7 @@ public final class JointLimiter {
             }
             left.addAll(next);
             if (isEnded) {
-                ticket.wake();
+                Limiter.wake(ticket::wake);
             }
         }
     }

@@ -113,7 +113,17 @@ public abstract class Limiter {
 
     static void wake(List<Waiter> resolved) {
         for (Waiter waiter : resolved) {
-            waiter.wake.run();
+            wake(waiter.wake);
+        }
+    }
+
+    /** Wakes a waiter. An error must not keep others from being woken, nor reach the caller that made way for it. */
+    static void wake(Runnable wake) {
+        try {
+            wake.run();
+        } catch (RuntimeException | Error e) {
+            Thread thread = Thread.currentThread();
+            thread.getUncaughtExceptionHandler().uncaughtException(thread, e);
         }
     }
 

@@ -5,10 +5,12 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -18,8 +20,12 @@ class ThreadsTest {
     private static final long MS = 1_000_000;
 
     private static RateLimiter rate(double capacity) {
-        var limiter = new RateLimiter(
-                System.nanoTime(), Burst.SMOOTH, RateLimiter.DEFAULT_MAX_DEBT, () -> {}, ForkJoinPool.commonPool());
+        return rate(capacity, ForkJoinPool.commonPool());
+    }
+
+    private static RateLimiter rate(double capacity, Executor executor) {
+        var limiter =
+                new RateLimiter(System.nanoTime(), Burst.SMOOTH, RateLimiter.DEFAULT_MAX_DEBT, () -> {}, executor);
         limiter.setUsable(capacity, Meter.NEVER, 0, -1);
         return limiter;
     }
@@ -27,6 +33,7 @@ class ThreadsTest {
     /** Does something while the thread of the timers cannot be started. */
     private static void withoutTimers(ThrowingRunnable act) throws Exception {
         ThreadFactory factory = Limiter.TIMERS.getThreadFactory();
+        Limiter.TIMERS.getQueue().clear();
         Limiter.TIMERS.setCorePoolSize(0);
         while (Limiter.TIMERS.getPoolSize() > 0) {
             Thread.sleep(1);
@@ -60,5 +67,26 @@ class ThreadsTest {
             }
         });
         first.acquire(1, 10_000 * MS);
+    }
+
+    @Test
+    void anExecutorThatThrowsLosesNoWaiters() throws Exception {
+        var calls = new AtomicInteger();
+        RateLimiter limiter = rate(0, task -> {
+            if (calls.getAndIncrement() == 0) {
+                throw new IllegalStateException("on purpose");
+            }
+            if (calls.get() == 2) {
+                throw new StackOverflowError("on purpose");
+            }
+            task.run();
+        });
+        List<CompletableFuture<Void>> futures =
+                List.of(limiter.acquireAsync(1), limiter.acquireAsync(1), limiter.acquireAsync(1));
+        limiter.setUsable(1000, Meter.NEVER, 0, -1);
+        for (CompletableFuture<Void> future : futures) {
+            future.get(10, TimeUnit.SECONDS);
+        }
+        assertEquals(3, calls.get());
     }
 }
