@@ -382,11 +382,15 @@ public final class Client implements AutoCloseable {
     /**
      * Releases all leases, and waits until that is done or has failed once; then they expire. That takes at most the
      * deadline of a request, or twice that if a request is in flight. Callers that wait at a limiter get a
-     * {@link ClosedException}. It is idempotent. If the thread is interrupted, it returns at once.
+     * {@link ClosedException}. It is idempotent. If the thread is interrupted, it returns at once, and so it does in the
+     * thread of the client, where an executor that runs tasks directly may call it.
      */
     @Override
     public void close() {
         beginClosing();
+        if (driver.isCurrentThread()) {
+            return;
+        }
         try {
             done.get();
         } catch (InterruptedException e) {

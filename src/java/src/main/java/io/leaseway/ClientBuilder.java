@@ -195,7 +195,8 @@ public final class ClientBuilder {
 
     /**
      * Sets the executor that completes futures (default the common pool), so that code of callers does not run in
-     * threads of the client.
+     * threads of the client. With one that runs tasks directly it does, and must not block there. If the executor
+     * throws, the common pool completes the future.
      *
      * @param completer the executor
      */

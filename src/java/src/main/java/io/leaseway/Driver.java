@@ -46,6 +46,7 @@ final class Driver implements Runnable {
     /** null if the client does not listen to hints. */
     private final Hints hints;
 
+    private final Thread thread = new Thread(this, "leaseway-client");
     private final BlockingQueue<Runnable> events = new LinkedBlockingQueue<>();
     private final AtomicBoolean isWoken = new AtomicBoolean();
     private final AtomicBoolean hasPressure = new AtomicBoolean();
@@ -96,9 +97,12 @@ final class Driver implements Runnable {
     }
 
     void start() {
-        var thread = new Thread(this, "leaseway-client");
         thread.setDaemon(true);
         thread.start();
+    }
+
+    boolean isCurrentThread() {
+        return Thread.currentThread() == thread;
     }
 
     /** Makes the driver take another step. */

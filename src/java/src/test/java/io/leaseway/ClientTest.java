@@ -287,19 +287,39 @@ class ClientTest {
         System.out.println(granted + " of 500 were granted");
     }
 
-    /** An executor that was shut down completes no futures, so the client does. */
+    /** An executor that was shut down completes no futures, so the common pool does. */
     @Test
     void futuresAreCompletedWithoutTheirExecutor() throws Exception {
         var executor = Executors.newSingleThreadExecutor();
         Client client = connect(0, builder -> builder.executor(executor));
         Rate rate = client.rate("r", options -> options.wants(1000));
         ready(client);
-        CompletableFuture<Void> first = rate.acquireAsync();
+        CompletableFuture<String> first =
+                rate.acquireAsync().thenApply(taken -> Thread.currentThread().getName());
         CompletableFuture<Void> second = rate.acquireAsync();
         executor.shutdown();
         server.capacity = 1000;
-        first.get(10, TimeUnit.SECONDS);
+        String thread = first.get(10, TimeUnit.SECONDS);
+        assertFalse(thread.startsWith("leaseway"), thread);
         second.get(10, TimeUnit.SECONDS);
+    }
+
+    /** No lock is held while code of callers runs, and the thread of the client does not wait for its own end. */
+    @Test
+    void executorsMayRunTasksDirectly() throws Exception {
+        Client client = connect(0, builder -> builder.executor(Runnable::run));
+        Gauge gauge = client.gauge("g", options -> options.wants(5));
+        ready(client);
+        CompletableFuture<Double> capacity = gauge.acquireAsync()
+                .thenApply(permit -> CompletableFuture.supplyAsync(gauge::capacity)
+                        .orTimeout(5, TimeUnit.SECONDS)
+                        .join());
+        server.capacity = 5;
+        assertEquals(5, capacity.get(20, TimeUnit.SECONDS));
+        CompletableFuture<Void> closed = gauge.changed().thenRun(client::close);
+        server.capacity = 4;
+        closed.get(20, TimeUnit.SECONDS);
+        eventually("the lease is released", () -> server.released.contains("g"));
     }
 
     @Test

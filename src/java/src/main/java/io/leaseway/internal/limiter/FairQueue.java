@@ -104,6 +104,11 @@ final class FairQueue {
         return due == UNKNOWN ? NEVER : due;
     }
 
+    /** Returns whether takeResolved or takeAdvanced would return any. */
+    boolean hasResolved() {
+        return !resolved.isEmpty() || !advanced.isEmpty();
+    }
+
     /** Takes the waiters that have been admitted or refused since the last call. */
     List<Waiter> takeResolved() {
         List<Waiter> taken = resolved;

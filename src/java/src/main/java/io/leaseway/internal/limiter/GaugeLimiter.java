@@ -28,7 +28,7 @@ public final class GaugeLimiter extends Limiter {
         try {
             queue.setCapacity(now, capacity, until, then);
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 
@@ -54,7 +54,7 @@ public final class GaugeLimiter extends Limiter {
         try {
             return count.inUse();
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 
@@ -67,7 +67,7 @@ public final class GaugeLimiter extends Limiter {
         try {
             return queue.takePeak();
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 
@@ -80,7 +80,7 @@ public final class GaugeLimiter extends Limiter {
         try {
             return count.inUse() > count.capacity() ? count.inUse() : 0;
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 }

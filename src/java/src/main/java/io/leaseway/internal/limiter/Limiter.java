@@ -32,6 +32,9 @@ public abstract class Limiter {
     /** The longest timer in nanoseconds. At its end the head of the queue is checked again. */
     private static final long MAX_TIMER = 3_600_000_000_000L;
 
+    /** A time in the past. */
+    private static final long AT_ONCE = 0;
+
     static final ScheduledThreadPoolExecutor TIMERS = newTimers();
 
     private static final AtomicLong CREATED = new AtomicLong();
@@ -106,6 +109,18 @@ public abstract class Limiter {
             arm(queue.wake());
             resolved.addAll(queue.takeResolved());
             advanced.addAll(queue.takeAdvanced());
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /**
+     * Ends a use of the queue by a thread that may hold locks of the client. Waking waiters may run code of callers, so
+     * the timer does it.
+     */
+    final void unlockAndWakeLater() {
+        try {
+            arm(queue.hasResolved() ? AT_ONCE : queue.wake());
         } finally {
             lock.unlock();
         }
@@ -306,7 +321,7 @@ public abstract class Limiter {
         try {
             return queue.meter().capacity();
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 
@@ -326,7 +341,7 @@ public abstract class Limiter {
         try {
             return queue.waiting();
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 
@@ -336,7 +351,7 @@ public abstract class Limiter {
         try {
             return queue.arrived();
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 
@@ -346,7 +361,7 @@ public abstract class Limiter {
         try {
             return queue.meter().taken();
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 }

@@ -41,7 +41,7 @@ public final class RateLimiter extends Limiter {
             bucket.setBuffer(now, bufferSeconds);
             queue.setCapacity(now, capacity, until, then);
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 
@@ -171,7 +171,7 @@ public final class RateLimiter extends Limiter {
         try {
             return bucket.owed(now);
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 
@@ -217,7 +217,7 @@ public final class RateLimiter extends Limiter {
                     queue.queuedTime(now),
                     bucket.capacity());
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 
@@ -235,7 +235,7 @@ public final class RateLimiter extends Limiter {
             bucket.settle(now);
             return new RateUsage(bucket.taken(), bucket.recharging());
         } finally {
-            unlock();
+            unlockAndWakeLater();
         }
     }
 }

@@ -1,6 +1,7 @@
 package io.leaseway.internal.limiter;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.util.List;
@@ -88,5 +89,16 @@ class ThreadsTest {
             future.get(10, TimeUnit.SECONDS);
         }
         assertEquals(3, calls.get());
+    }
+
+    /** The thread of a client holds locks when it sets the capacity. */
+    @Test
+    void settersAndReadersRunNoCodeOfCallers() throws Exception {
+        var limiter = new GaugeLimiter(System.nanoTime(), () -> {}, Runnable::run);
+        CompletableFuture<Thread> admitted =
+                limiter.acquireAsync(1, Thread::currentThread, thread -> {});
+        limiter.setUsable(1, Meter.NEVER, 0);
+        assertEquals(1, limiter.inUse());
+        assertNotEquals(Thread.currentThread(), admitted.get(10, TimeUnit.SECONDS));
     }
 }
