@@ -331,9 +331,17 @@ public final class Client implements AutoCloseable {
         if (observer != null) {
             try {
                 observer.accept(new LeaseChange(Instant.now(), id, resource, capacity));
-            } catch (RuntimeException e) {
-                log.log(Level.ERROR, "the lease observer has failed", e);
+            } catch (RuntimeException | Error e) {
+                logError("the lease observer has failed", e);
             }
+        }
+    }
+
+    void logError(String message, Throwable error) {
+        try {
+            log.log(Level.ERROR, message, error);
+        } catch (RuntimeException | Error e) {
+            // The logger may be the cause of the error.
         }
     }
 
@@ -400,7 +408,8 @@ public final class Client implements AutoCloseable {
         }
     }
 
-    private void beginClosing() {
+    /** Closes the limiters of all resources, and opens no more. Returns the resources. */
+    private List<Opened> closeLimiters() {
         List<Opened> all;
         lock.lock();
         try {
@@ -411,6 +420,11 @@ public final class Client implements AutoCloseable {
             lock.unlock();
         }
         all.forEach(Opened::closeLimiter);
+        return all;
+    }
+
+    private void beginClosing() {
+        List<Opened> all = closeLimiters();
         lock.lock();
         try {
             isLeaving = true;
@@ -801,8 +815,28 @@ public final class Client implements AutoCloseable {
         return described.isEmpty() ? "nothing is wanted" : String.join(", ", described);
     }
 
-    /** Called by the driver when it has ended. */
-    void driverEnded() {
-        done.complete(null);
+    /** Makes an error the last one that health reports. */
+    void noteError(String why) {
+        lock.lock();
+        try {
+            lastError = why;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /**
+     * Called by the driver when it has ended. If the client was not closed before, why says why it has ended. Then no
+     * lease is renewed any more, and callers must not wait for one.
+     */
+    void driverEnded(String why) {
+        try {
+            if (why != null) {
+                noteError(why);
+                closeLimiters();
+            }
+        } finally {
+            done.complete(null);
+        }
     }
 }

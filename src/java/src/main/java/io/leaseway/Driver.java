@@ -35,7 +35,7 @@ final class Driver implements Runnable {
     /** The minimum time between log lines about left-out resources: the server names them with every answer. */
     private static final long LEFT_OUT_LOG_INTERVAL = 60 * Times.SECOND;
 
-    /** The pause after an error of this program, so that it does not run in a circle. */
+    /** The pause after an error. */
     private static final long ERROR_PAUSE = Times.SECOND;
 
     private final Client client;
@@ -121,20 +121,29 @@ final class Driver implements Runnable {
 
     @Override
     public void run() {
+        String why = null;
         try {
             boolean isFinished = false;
             while (!isFinished) {
-                try {
-                    isFinished = runOnce();
-                } catch (RuntimeException e) {
-                    log.log(Level.ERROR, "an error of this library: please report it", e);
-                    TimeUnit.NANOSECONDS.sleep(ERROR_PAUSE);
-                }
+                isFinished = runSafely();
             }
         } catch (InterruptedException e) {
-            log.log(Level.ERROR, "the thread of the client was interrupted: its leases expire");
+            why = "the thread of the client was interrupted";
+            client.logError(why + ": its leases expire", e);
         } finally {
-            end();
+            end(why);
+        }
+    }
+
+    /** Takes a step. After an error it pauses, so that it does not run in a circle. */
+    private boolean runSafely() throws InterruptedException {
+        try {
+            return runOnce();
+        } catch (RuntimeException | Error e) {
+            client.noteError("an error of the client: " + e);
+            client.logError("an error of this library: please report it", e);
+            TimeUnit.NANOSECONDS.sleep(ERROR_PAUSE);
+            return false;
         }
     }
 
@@ -166,12 +175,15 @@ final class Driver implements Runnable {
         return false;
     }
 
-    /** Called when the session has ended and no lease is renewed any more. */
-    private void end() {
-        follow(null);
-        renewOn(null);
-        use(null);
-        client.driverEnded();
+    /** Called when the session has ended and no lease is renewed any more; why is null if the client was closed. */
+    private void end(String why) {
+        try {
+            follow(null);
+            renewOn(null);
+            use(null);
+        } finally {
+            client.driverEnded(why);
+        }
     }
 
     /** Makes next the connection for requests. */

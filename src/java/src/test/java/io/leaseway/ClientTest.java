@@ -43,8 +43,11 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.ResourceBundle;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -320,6 +323,61 @@ class ClientTest {
         server.capacity = 4;
         closed.get(20, TimeUnit.SECONDS);
         eventually("the lease is released", () -> server.released.contains("g"));
+    }
+
+    /** A logger that fails. */
+    private static final class Broken implements System.Logger {
+        @Override
+        public String getName() {
+            return "broken";
+        }
+
+        @Override
+        public boolean isLoggable(Level level) {
+            throw new AssertionError("on purpose");
+        }
+
+        @Override
+        public void log(Level level, ResourceBundle bundle, String message, Throwable thrown) {
+            throw new AssertionError("on purpose");
+        }
+
+        @Override
+        public void log(Level level, ResourceBundle bundle, String format, Object... params) {
+            throw new AssertionError("on purpose");
+        }
+    }
+
+    @Test
+    void errorsOfLoggersAndObserversDoNotEndTheThreadOfTheClient() throws Exception {
+        Client client = connect(5, builder -> builder.logger(new Broken())
+                .deadline(Duration.ofMillis(200))
+                .leaseObserver(change -> {
+                    throw new AssertionError("on purpose");
+                }));
+        server.isSilent = true;
+        Rate rate = client.rate("r", options -> options.wants(5));
+        eventually("an error", () -> client.health().lastError().contains("an error of the client"));
+        server.isSilent = false;
+        ready(client);
+        assertEquals(5, rate.limit());
+    }
+
+    @Test
+    void callersDoNotWaitForAThreadThatHasEnded() throws Exception {
+        Set<Thread> others = Thread.getAllStackTraces().keySet();
+        Client client = connect(0);
+        Rate rate = client.rate("r", options -> options.wants(5));
+        ready(client);
+        CompletableFuture<Void> waiting = rate.acquireAsync();
+        Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().equals("leaseway-client") && !others.contains(thread))
+                .forEach(Thread::interrupt);
+        var refused = assertThrows(ExecutionException.class, () -> waiting.get(10, TimeUnit.SECONDS));
+        assertEquals(ClosedException.class, refused.getCause().getClass());
+        assertEquals("the thread of the client was interrupted", client.health().lastError());
+        assertThrows(ClosedException.class, () -> client.rate("other"));
+        client.close();
     }
 
     @Test
