@@ -266,52 +266,53 @@ public final class Client implements AutoCloseable {
         Checks.id("name of the resource", name);
         var options = new ResourceOptions(mode);
         configure.accept(options);
-        Opened resource;
-        lock.lock();
-        try {
-            if (isClosing) {
-                throw new ClosedException();
+        while (true) {
+            Opened known;
+            lock.lock();
+            try {
+                if (isClosing) {
+                    throw new ClosedException();
+                }
+                known = opened.get(name);
+                if (known == null) {
+                    return openNew(name, kind, options);
+                }
+                if (known.kind != kind) {
+                    throw new KindException(name, known.kind.text, kind.text);
+                }
+                if (known.retain()) {
+                    return known;
+                }
+            } finally {
+                lock.unlock();
             }
-            Opened known = opened.get(name);
-            if (known != null && known.kind != kind) {
-                throw new KindException(name, known.kind.text, kind.text);
-            }
-            if (known != null && known.retain()) {
-                return known;
-            }
-            // A resource whose last handle is being closed is replaced.
-            resource = new Opened(this, name, kind, options, driver::notePressure);
-            opened.put(name, resource);
-            if (kind == Opened.Kind.BUDGET) {
-                // The lease of a budget that is being closed is one of another incarnation.
-                session.release(name);
-            }
-            long now = clock.now();
-            want(now, resource);
-            if (resource.estimatesWants()) {
-                session.postpone(name, now + FIRST_REQUEST_DELAY);
-            }
-            session.reportAgain(name);
-        } finally {
-            lock.unlock();
+            // Its last handle is being closed.
+            closeResource(known);
         }
+    }
+
+    /** Opens a resource that is not open. The lock must be held. */
+    private Opened openNew(String name, Opened.Kind kind, ResourceOptions options) {
+        var resource = new Opened(this, name, kind, options, driver::notePressure);
+        opened.put(name, resource);
+        long now = clock.now();
+        want(now, resource);
+        if (resource.estimatesWants()) {
+            session.postpone(name, now + FIRST_REQUEST_DELAY);
+        }
+        session.reportAgain(name);
         driver.wake();
         return resource;
     }
 
-    /** Called when the last reference of a resource was dropped. */
+    /** Called when the last reference of a resource was dropped. It is idempotent. */
     void closeResource(Opened resource) {
-        lock.lock();
-        try {
-            opened.remove(resource.id, resource);
-        } finally {
-            lock.unlock();
-        }
-        // Close the limiter before releasing the lease.
+        // Until the lease is released the resource stays open, so that nobody else releases it with a report from
+        // before the limiter was closed.
         resource.closeLimiter();
         lock.lock();
         try {
-            if (!opened.containsKey(resource.id)) {
+            if (opened.remove(resource.id, resource)) {
                 release(resource);
             }
         } finally {
@@ -429,7 +430,7 @@ public final class Client implements AutoCloseable {
         try {
             isLeaving = true;
             all.forEach(this::release);
-            session.releaseAll();
+            session.endBackOff();
         } finally {
             lock.unlock();
         }

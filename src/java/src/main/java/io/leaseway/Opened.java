@@ -303,6 +303,7 @@ final class Opened {
         return waiting > 0 && estimatesWants();
     }
 
+    /** Closes the limiter: nothing is used from then on. It is idempotent. */
     void closeLimiter() {
         Limiter limiter = limiter();
         if (limiter != null) {
@@ -314,6 +315,9 @@ final class Opened {
         CompletableFuture<Void> completed;
         lock.lock();
         try {
+            if (isClosed) {
+                return;
+            }
             // A change that the driver is about to apply comes too late.
             isClosed = true;
             completed = setUsable(0, Usable.UNKNOWN);

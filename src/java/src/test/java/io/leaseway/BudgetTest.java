@@ -161,6 +161,31 @@ class BudgetTest {
         assertTrue(last().getIncarnation() != before && before != 0);
     }
 
+    /** What is spent until a budget is closed is reported, also if its client is closed meanwhile. */
+    @Test
+    void aBudgetThatIsClosedWithItsClientReportsAllThatWasSpent() throws Exception {
+        server.refreshSeconds = 60;
+        var closing = new CompletableFuture<Void>();
+        var other = kept(Client.builder(server.address)
+                .logger(Quiet.LOGGER)
+                .leaseObserver(change -> {
+                    if (change.capacity() == 0) {
+                        // The budget is being closed. A release comes within this time, if it is sent now.
+                        closing.complete(null);
+                        TestServer.sleep(500);
+                    }
+                })
+                .connect());
+        Budget tokens = other.budget("tokens");
+        tokens.ready(PATIENCE);
+        CompletableFuture<Void> closed = closing.thenRunAsync(other::close);
+        assertTrue(tokens.trySpend(5));
+        tokens.close();
+        closed.get(20, TimeUnit.SECONDS);
+        assertEquals(List.of("tokens"), server.released);
+        assertEquals(5, server.reported.get(0).getAmount());
+    }
+
     private Spent last() {
         return server.last == null
                 ? Spent.getDefaultInstance()

@@ -154,13 +154,10 @@ public final class Session {
         }
     }
 
-    /** Releases all resources. It ends a back-off. */
-    public void releaseAll() {
+    /** Ends a back-off, so that the next request is sent at once. */
+    public void endBackOff() {
         failures = 0;
         pauseUntil = 0;
-        for (String id : List.copyOf(entries.keySet())) {
-            release(id);
-        }
     }
 
     /** Reports a hint of the server: asking for this resource now would change its lease. */

@@ -645,7 +645,9 @@ class SessionTest {
         session.hint(SECOND, "a");
         session.failed(1_001 * MS, poll(SECOND).number());
         pollsNothing(1_002 * MS);
-        session.releaseAll();
+        List.of("a", "b", "c").forEach(session::release);
+        pollsNothing(1_002 * MS);
+        session.endBackOff();
         Outgoing first = poll(1_002 * MS);
         assertEquals(List.of(new Release("a", 1, null), new Release("b", 1, null)), first.releases());
         answer(1_002 * MS, first.number());
