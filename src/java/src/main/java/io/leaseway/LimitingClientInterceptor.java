@@ -101,23 +101,31 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
                     begin(listener, headers, held);
                     return;
                 }
-                // A blocking caller waits for its executor.
-                Runnable close = () -> listener.onClose(status(error), new Metadata());
-                if (options.getExecutor() == null) {
-                    close.run();
-                } else {
-                    options.getExecutor().execute(close);
-                }
+                execute(() -> listener.onClose(status(error), new Metadata()));
             });
         }
 
+        /** Runs a task by the executor of the call, because a blocking caller waits for it. */
+        private void execute(Runnable task) {
+            if (options.getExecutor() == null) {
+                task.run();
+            } else {
+                options.getExecutor().execute(task);
+            }
+        }
+
         private void begin(Listener<R> listener, Metadata headers, Permit held) {
+            boolean hasStarted = false;
             try {
                 call.start(new LimitedListener<>(listener, held), headers);
+                hasStarted = true;
                 admit();
-            } catch (RuntimeException e) {
+            } catch (RuntimeException | Error e) {
                 held.close();
                 call.cancel("the call could not be started", e);
+                if (!hasStarted) {
+                    execute(() -> listener.onClose(Status.fromThrowable(e), new Metadata()));
+                }
             }
         }
 

@@ -10,9 +10,16 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.sun.net.httpserver.HttpServer;
 import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.ClientCall;
+import io.grpc.ClientInterceptor;
+import io.grpc.ClientInterceptors;
+import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.ClientCalls;
@@ -584,6 +591,33 @@ class ClientTest {
         waiting.cancel(true);
         channel.shutdownNow();
         eventually("the stream ends", () -> gauge.inUse() == 0);
+    }
+
+    @Test
+    void grpcCallsThatCannotBeStartedEnd() throws Exception {
+        Gauge gauge = connect(1).gauge("g", options -> options.wants(1));
+        ManagedChannel channel = Grpc.newChannelBuilder(server.address, InsecureChannelCredentials.create())
+                .build();
+        opened.add(channel::shutdownNow);
+        var broken = new ClientInterceptor() {
+            @Override
+            public <Q, R> ClientCall<Q, R> interceptCall(
+                    MethodDescriptor<Q, R> method, CallOptions options, Channel next) {
+                return new SimpleForwardingClientCall<>(next.newCall(method, options)) {
+                    @Override
+                    public void start(Listener<R> listener, Metadata headers) {
+                        throw new IllegalStateException("on purpose");
+                    }
+                };
+            }
+        };
+        Channel limited = ClientInterceptors.intercept(channel, broken, new LimitingClientInterceptor(gauge));
+        var failed = assertThrows(
+                StatusRuntimeException.class,
+                () -> ClientCalls.blockingUnaryCall(
+                        limited, Conn.GET_CAPACITY, CallOptions.DEFAULT, GetCapacityRequest.getDefaultInstance()));
+        assertEquals("on purpose", failed.getCause().getMessage());
+        assertEquals(0, gauge.inUse());
     }
 
     /** Connects to a server that says that it accepts streams, and opens 100 resources. */
