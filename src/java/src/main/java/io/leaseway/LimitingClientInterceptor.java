@@ -7,7 +7,7 @@ import io.grpc.ClientInterceptor;
 import io.grpc.ClientStreamTracer;
 import io.grpc.Deadline;
 import io.grpc.ForwardingClientCall;
-import io.grpc.ForwardingClientCallListener;
+import io.grpc.ForwardingClientCallListener.SimpleForwardingClientCallListener;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.Status;
@@ -72,6 +72,8 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
         private final ReentrantLock lock = new ReentrantLock();
         /** What was done to the call, until it is admitted; null from then on. */
         private List<Runnable> kept = new ArrayList<>();
+        /** The call became ready before it was admitted. */
+        private boolean hasMissedReady;
 
         private CompletableFuture<Permit> permit;
 
@@ -115,35 +117,53 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
         }
 
         private void begin(Listener<R> listener, Metadata headers, Permit held) {
+            var limited = new LimitedListener(listener, held);
             boolean hasStarted = false;
             try {
-                call.start(new LimitedListener<>(listener, held), headers);
+                call.start(limited, headers);
                 hasStarted = true;
-                admit();
+                if (admit()) {
+                    execute(limited::onReady);
+                }
             } catch (RuntimeException | Error e) {
                 held.close();
                 call.cancel("the call could not be started", e);
                 if (!hasStarted) {
-                    execute(() -> listener.onClose(Status.fromThrowable(e), new Metadata()));
+                    execute(() -> limited.onClose(Status.fromThrowable(e), new Metadata()));
                 }
             }
         }
 
-        /** Does to the call what was kept, in order. More may be kept meanwhile. */
-        private void admit() {
+        /**
+         * Does to the call what was kept, in order. More may be kept meanwhile. Returns whether the listener has to be
+         * told that the call is ready.
+         */
+        private boolean admit() {
             while (true) {
                 List<Runnable> actions;
                 lock.lock();
                 try {
                     actions = kept;
-                    kept = actions.isEmpty() ? null : new ArrayList<>();
+                    if (actions.isEmpty()) {
+                        kept = null;
+                        return hasMissedReady;
+                    }
+                    kept = new ArrayList<>();
                 } finally {
                     lock.unlock();
                 }
-                if (actions.isEmpty()) {
-                    return;
-                }
                 actions.forEach(Runnable::run);
+            }
+        }
+
+        /** Returns whether the listener can be told that the call is ready. If not, it is told when it is admitted. */
+        private boolean noteReady() {
+            lock.lock();
+            try {
+                hasMissedReady |= kept != null;
+                return kept == null;
+            } finally {
+                lock.unlock();
             }
         }
 
@@ -199,22 +219,57 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
                 perform(() -> call.cancel(message, cause));
             }
         }
-    }
 
-    /** Closes the permit when the call has ended. */
-    private static final class LimitedListener<R>
-            extends ForwardingClientCallListener.SimpleForwardingClientCallListener<R> {
-        private final Permit permit;
+        /** Closes the permit when the call has ended. */
+        private final class LimitedListener extends SimpleForwardingClientCallListener<R> {
+            private final Permit held;
+            /** Calls of a listener must not overlap. */
+            private final ReentrantLock turn = new ReentrantLock();
 
-        LimitedListener(ClientCall.Listener<R> listener, Permit permit) {
-            super(listener);
-            this.permit = permit;
-        }
+            private boolean isClosed;
 
-        @Override
-        public void onClose(Status status, Metadata trailers) {
-            permit.close();
-            super.onClose(status, trailers);
+            LimitedListener(Listener<R> listener, Permit held) {
+                super(listener);
+                this.held = held;
+            }
+
+            private void takeTurn(Runnable callback) {
+                turn.lock();
+                try {
+                    if (!isClosed) {
+                        callback.run();
+                    }
+                } finally {
+                    turn.unlock();
+                }
+            }
+
+            @Override
+            public void onHeaders(Metadata headers) {
+                takeTurn(() -> super.onHeaders(headers));
+            }
+
+            @Override
+            public void onMessage(R message) {
+                takeTurn(() -> super.onMessage(message));
+            }
+
+            @Override
+            public void onReady() {
+                // The call is not ready for its user before it was admitted.
+                if (noteReady()) {
+                    takeTurn(super::onReady);
+                }
+            }
+
+            @Override
+            public void onClose(Status status, Metadata trailers) {
+                held.close();
+                takeTurn(() -> {
+                    isClosed = true;
+                    super.onClose(status, trailers);
+                });
+            }
         }
     }
 

@@ -620,6 +620,62 @@ class ClientTest {
         assertEquals(0, gauge.inUse());
     }
 
+    /** A call that is ready as soon as it begins. */
+    private static final class ReadyCall<Q, R> extends ClientCall<Q, R> {
+        private final List<Object> sent = new CopyOnWriteArrayList<>();
+
+        @Override
+        public void start(Listener<R> listener, Metadata headers) {
+            listener.onReady();
+        }
+
+        @Override
+        public void request(int messages) {}
+
+        @Override
+        public void cancel(String message, Throwable cause) {}
+
+        @Override
+        public void halfClose() {}
+
+        @Override
+        public void sendMessage(Q message) {
+            sent.add(message);
+        }
+    }
+
+    /** Writers wait until they are told that their call is ready. */
+    @Test
+    void grpcCallsThatAreReadyBeforeTheyAreAdmittedSaySo() throws Exception {
+        Gauge gauge = connect(1).gauge("g", options -> options.wants(1));
+        var inner = new ReadyCall<RenewRequest, RenewResponse>();
+        var channel = new Channel() {
+            @Override
+            @SuppressWarnings("unchecked")
+            public <Q, R> ClientCall<Q, R> newCall(MethodDescriptor<Q, R> method, CallOptions options) {
+                return (ClientCall<Q, R>) inner;
+            }
+
+            @Override
+            public String authority() {
+                return "";
+            }
+        };
+        ClientCall<RenewRequest, RenewResponse> call =
+                new LimitingClientInterceptor(gauge).interceptCall(Conn.RENEW, CallOptions.DEFAULT, channel);
+        call.start(
+                new ClientCall.Listener<>() {
+                    @Override
+                    public void onReady() {
+                        if (call.isReady()) {
+                            call.sendMessage(RenewRequest.getDefaultInstance());
+                        }
+                    }
+                },
+                new Metadata());
+        eventually("a message is sent", () -> inner.sent.size() == 1);
+    }
+
     /** Connects to a server that says that it accepts streams, and opens 100 resources. */
     private Client connectWithStreams(Function<RenewRequest, RenewResponse> renewals) {
         Client client = connect(4);
