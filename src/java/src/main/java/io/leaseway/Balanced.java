@@ -191,7 +191,7 @@ public final class Balanced implements AutoCloseable {
             return;
         }
         try {
-            await(CompletableFuture.anyOf(changed, closed), Math.min(timeout, retry));
+            await(changed, Math.min(timeout, retry));
         } catch (TimeoutException e) {
             if (timeout <= retry) {
                 throw e;
@@ -199,7 +199,7 @@ public final class Balanced implements AutoCloseable {
         }
     }
 
-    private static void await(CompletableFuture<Object> future, long timeout)
+    private static void await(CompletableFuture<?> future, long timeout)
             throws InterruptedException, TimeoutException {
         try {
             future.get(Math.max(timeout, 0), TimeUnit.NANOSECONDS);
@@ -229,6 +229,7 @@ public final class Balanced implements AutoCloseable {
     @Override
     public void close() {
         closed.complete(null);
+        balancer.completeChanged();
         for (int index = 0; index < balancer.backends().size(); index++) {
             gone(index).complete(null);
             balancer.backends().get(index).close();

@@ -331,10 +331,20 @@ public final class Balancer<B> {
     }
 
     private void change(int index, Consumer<State> change) {
-        CompletableFuture<Void> completed;
         lock.lock();
         try {
             change.accept(state(index));
+        } finally {
+            lock.unlock();
+        }
+        completeChanged();
+    }
+
+    /** Completes {@link #changed}. */
+    void completeChanged() {
+        CompletableFuture<Void> completed;
+        lock.lock();
+        try {
             completed = changed;
             changed = new CompletableFuture<>();
         } finally {
