@@ -438,10 +438,12 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Waits until every open resource has a lease. A fallback capacity does not count.
+     * Waits until every open resource has a lease. A fallback capacity does not count. A resource that is closed
+     * meanwhile is not waited for.
      *
      * @param timeout the maximum time to wait
      * @throws NotReadyException if the timeout ends first; it says which resources have no lease, and why
+     * @throws ClosedException if the client is closed
      * @throws InterruptedException if the thread is interrupted first
      */
     public void ready(Duration timeout) throws InterruptedException {
@@ -465,34 +467,44 @@ public final class Client implements AutoCloseable {
         }
         for (Opened resource : awaited) {
             Opened.Current current = resource.current();
-            while (current.usable().basis() != Basis.LEASED && resource.hasReferences()) {
+            while (current.usable().basis() != Basis.LEASED && !isClosed(current, only)) {
                 long left = limit == Nanos.FOREVER ? limit : limit - (System.nanoTime() - begun);
                 try {
-                    CompletableFuture.anyOf(current.changed(), done).get(Math.max(left, 0), TimeUnit.NANOSECONDS);
+                    // Waiting for the end of the client, too, would leave a trace at both futures after each timeout.
+                    current.changed().get(Math.max(left, 0), TimeUnit.NANOSECONDS);
                 } catch (TimeoutException e) {
                     throw notReady(awaited, e);
                 } catch (ExecutionException e) {
                     throw new AssertionError(e);
-                }
-                if (done.isDone()) {
-                    throw notReady(awaited, new ClosedException());
                 }
                 current = resource.current();
             }
         }
     }
 
-    private NotReadyException notReady(List<Opened> awaited, Exception cause) {
+    /** Returns whether a resource was closed, so that it is not waited for. */
+    private boolean isClosed(Opened.Current current, Opened only) {
+        if (!current.isClosed()) {
+            return false;
+        }
+        lock.lock();
+        try {
+            if (isClosing || only != null) {
+                throw new ClosedException();
+            }
+        } finally {
+            lock.unlock();
+        }
+        return true;
+    }
+
+    private NotReadyException notReady(List<Opened> awaited, TimeoutException cause) {
         String why;
         lock.lock();
         try {
-            if (cause instanceof ClosedException) {
-                why = "the client was closed";
-            } else if (session.failures() > 0) {
-                why = lastError;
-            } else {
-                why = "no request has failed, and " + session.target() + " has not answered yet";
-            }
+            why = session.failures() > 0
+                    ? lastError
+                    : "no request has failed, and " + session.target() + " has not answered yet";
         } finally {
             lock.unlock();
         }

@@ -276,13 +276,14 @@ final class Opened {
      * What may be used now.
      *
      * @param changed completed when that changes
+     * @param isClosed nothing changes any more
      */
-    record Current(Usable usable, CompletableFuture<Void> changed) {}
+    record Current(Usable usable, CompletableFuture<Void> changed, boolean isClosed) {}
 
     /** Returns what may be used now. A lease that has expired counts as such even if the driver has not run since. */
     Current current() {
         long now = client.now();
-        return Locked.get(lock, () -> new Current(usable.at(now), changed));
+        return Locked.get(lock, () -> new Current(usable.at(now), changed, isClosed));
     }
 
     /** Returns when to estimate wants again, or NEVER if that should wait for the next refresh. */
@@ -334,10 +335,6 @@ final class Opened {
 
     boolean isClosed() {
         return Locked.get(lock, () -> isClosed);
-    }
-
-    boolean hasReferences() {
-        return references.get() > 0;
     }
 
     /** Charges a rate for permits that were used already. */

@@ -53,6 +53,7 @@ public abstract sealed class Resource implements AutoCloseable permits Rate, Gau
      *
      * @param timeout the maximum time to wait
      * @throws NotReadyException if the timeout ends first; it says why there is no lease
+     * @throws ClosedException if the resource is closed
      * @throws InterruptedException if the thread is interrupted first
      */
     public void ready(Duration timeout) throws InterruptedException {

@@ -340,6 +340,22 @@ class BalancerTest {
     }
 
     @Test
+    void waitsThatTimeOutLeaveNothingBehind() throws Exception {
+        FakeServer server = kept(new FakeServer(1));
+        server.isSilent = true;
+        Client client = connect(server.address);
+        Rate rate = rate(client, "a");
+        Balanced search = kept(new Balanced(List.of(rate)));
+        for (int n = 0; n < 100; n++) {
+            assertThrows(TimeoutException.class, () -> search.acquire(Duration.ZERO));
+            assertThrows(NotReadyException.class, () -> rate.ready(Duration.ZERO));
+        }
+        assertEquals(0, search.balancer().changed().getNumberOfDependents());
+        // The balancer follows it.
+        assertEquals(1, rate.opened.current().changed().getNumberOfDependents());
+    }
+
+    @Test
     void aBackOffMayEndWhileAWaitForItBegins() throws Exception {
         FakeServer server = kept(new FakeServer(1000));
         Rate only = rate(connect(server.address), "a");

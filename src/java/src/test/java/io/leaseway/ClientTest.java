@@ -332,6 +332,44 @@ class ClientTest {
         eventually("the lease is released", () -> server.released.contains("g"));
     }
 
+    /** Waits for leases end when there will be none. */
+    @Test
+    void waitsForLeasesEndWhenTheResourceOrTheClientIsClosed() throws Exception {
+        Client client = connect(1);
+        server.isSilent = true;
+        Rate first = client.rate("first");
+        Rate second = client.rate("second");
+        CompletableFuture<Void> one = readyAsync(() -> first.ready(Duration.ofSeconds(20)));
+        CompletableFuture<Void> all = readyAsync(() -> client.ready(Duration.ofSeconds(20)));
+        sleep(50);
+        first.close();
+        assertClosed(one);
+        assertThrows(ClosedException.class, () -> first.ready(Duration.ofSeconds(20)));
+        assertFalse(all.isDone(), "the second resource is waited for");
+        client.close();
+        assertClosed(all);
+        assertThrows(ClosedException.class, () -> second.ready(Duration.ofSeconds(20)));
+    }
+
+    private interface Wait {
+        void run() throws InterruptedException;
+    }
+
+    private static CompletableFuture<Void> readyAsync(Wait wait) {
+        return CompletableFuture.runAsync(() -> {
+            try {
+                wait.run();
+            } catch (InterruptedException e) {
+                throw new AssertionError(e);
+            }
+        });
+    }
+
+    private static void assertClosed(CompletableFuture<?> future) {
+        var refused = assertThrows(ExecutionException.class, () -> future.get(10, TimeUnit.SECONDS));
+        assertEquals(ClosedException.class, refused.getCause().getClass());
+    }
+
     /** A logger that fails. */
     private static final class Broken implements System.Logger {
         @Override
@@ -380,8 +418,7 @@ class ClientTest {
         Thread.getAllStackTraces().keySet().stream()
                 .filter(thread -> thread.getName().equals("leaseway-client") && !others.contains(thread))
                 .forEach(Thread::interrupt);
-        var refused = assertThrows(ExecutionException.class, () -> waiting.get(10, TimeUnit.SECONDS));
-        assertEquals(ClosedException.class, refused.getCause().getClass());
+        assertClosed(waiting);
         assertEquals("the thread of the client was interrupted", client.health().lastError());
         assertThrows(ClosedException.class, () -> client.rate("other"));
         client.close();
