@@ -145,7 +145,7 @@ public final class Gauge extends Resource implements Limiter {
         fixWants(wants);
     }
 
-    /** Estimates the wants from now on, if they were fixed. */
+    /** Estimates the wants from now on, if they were fixed. The estimate begins with the fixed wants. */
     public void estimateWants() {
         startEstimates();
     }

@@ -110,9 +110,14 @@ final class Opened {
         });
     }
 
-    /** Estimates the wants from now on. */
+    /** Estimates the wants from now on, if they were fixed. They begin with the fixed ones. */
     void estimateWants() {
-        Locked.run(lock, () -> demand = new Demand(gauge != null));
+        long now = client.now();
+        Locked.run(lock, () -> {
+            if (demand == null) {
+                demand = new Demand(gauge != null, now, fixed);
+            }
+        });
     }
 
     void reportUse(long more, long busyFor) {

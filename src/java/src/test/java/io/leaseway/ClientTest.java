@@ -463,6 +463,40 @@ class ClientTest {
         });
     }
 
+    private double wants(String name) {
+        GetCapacityRequest last = server.last;
+        return last == null
+                ? 0
+                : last.getResourceList().stream()
+                        .filter(resource -> resource.getResourceId().equals(name))
+                        .mapToDouble(ResourceRequest::getWants)
+                        .sum();
+    }
+
+    @Test
+    void wantsDoNotDropWhenTheyAreEstimated() throws Exception {
+        Client client = connect(1);
+        Rate fixed = client.rate("fixed", options -> options.wants(50));
+        Gauge gauge = client.gauge("gauge", options -> options.wants(50));
+        Rate estimated = client.rate("estimated");
+        eventually("demand", () -> {
+            estimated.tryAcquire();
+            return wants("estimated") > 100;
+        });
+        fixed.estimateWants();
+        gauge.estimateWants();
+        estimated.estimateWants();
+        int before = server.asked.get();
+        eventually("three requests", () -> {
+            estimated.tryAcquire();
+            assertTrue(wants("estimated") > 50, wants("estimated") + " are wanted");
+            return server.asked.get() >= before + 3;
+        });
+        // They fall with a time constant of 15 seconds.
+        assertTrue(wants("fixed") > 10 && wants("fixed") <= 50, wants("fixed") + " are wanted");
+        assertTrue(wants("gauge") > 10 && wants("gauge") <= 50, wants("gauge") + " are wanted");
+    }
+
     @Test
     void permitsOfSeveralLimitsAreTakenTogetherOrNotAtAll() throws Exception {
         Client client = connect(5);

@@ -22,7 +22,7 @@ import io.leaseway.internal.limiter.FlowEstimator.Mark;
  *
  * <p>Hysteresis: higher demand counts at once, lower demand slowly: asking for too little makes callers wait, asking
  * for too much costs others for a few refreshes. Wants fall exponentially, with a time constant of three refresh
- * intervals. In the first refresh interval wants follow the observed demand.
+ * intervals. In the first refresh interval wants follow the observed demand, unless they were fixed before.
  */
 public final class Demand {
     private static final long SECOND = 1_000_000_000;
@@ -69,6 +69,9 @@ public final class Demand {
     private static final double NEGLIGIBLE = 1e-3;
 
     private final boolean isGauge;
+    /** The wants began with those of the owner, and fall slowly even while the flow is young. */
+    private final boolean hasStart;
+
     private final FlowEstimator flow = new FlowEstimator(REFRESH);
     /** The wants at the time at. */
     private double level;
@@ -90,6 +93,16 @@ public final class Demand {
     /** Creates an estimate that wants nothing before the first sample. */
     public Demand(boolean isGauge) {
         this.isGauge = isGauge;
+        hasStart = false;
+    }
+
+    /** Creates an estimate that begins with fixed wants, which fall to the demand. */
+    public Demand(boolean isGauge, long now, double wants) {
+        this.isGauge = isGauge;
+        hasStart = true;
+        level = wants;
+        at = now;
+        hold = now + REFRESH;
     }
 
     /** Distinguishes a persistent queue from short waits. */
@@ -132,7 +145,7 @@ public final class Demand {
         } else {
             isYoung = sampleFlow(sample);
         }
-        if (demand >= level || isYoung) {
+        if (demand >= level || isYoung && !hasStart) {
             level = demand;
             hold = isGauge ? at + REFRESH : at;
         }
