@@ -7,6 +7,9 @@ final class Checks {
     /** The bound of servers. */
     static final double MAX_WANTS = 1e15;
 
+    /** The maximum number of permits, so that sums do not overflow. */
+    private static final long MAX_COUNT = 1_000_000_000_000_000L;
+
     /** The bound of servers. */
     private static final int MAX_ID_BYTES = 256;
 
@@ -34,15 +37,15 @@ final class Checks {
 
     /** Checks a number of permits, which has to be whole. */
     static long wholeCount(double n) {
-        if (n != Math.rint(n) || n > Long.MAX_VALUE) {
+        if (n != Math.rint(n)) {
             throw new IllegalArgumentException("leaseway: not a whole number of permits: " + n);
         }
         return count((long) n);
     }
 
     static long count(long n) {
-        if (n < 0) {
-            throw new IllegalArgumentException("leaseway: a negative number of permits: " + n);
+        if (n < 0 || n > MAX_COUNT) {
+            throw new IllegalArgumentException("leaseway: " + n + " permits are not from 0 to " + MAX_COUNT);
         }
         return n;
     }

@@ -64,6 +64,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 import org.springframework.http.client.JdkClientHttpRequestFactory;
 import org.springframework.web.client.RestClient;
 
@@ -129,6 +130,33 @@ class ClientTest {
         assertThrows(OptionException.class, () -> client.rate("r", options -> options.wants(Double.NaN)));
         assertThrows(OptionException.class, () -> client.rate("r", options -> options.burst(Double.NaN)));
         assertThrows(OptionException.class, () -> client.rate("r", options -> options.window(Duration.ofNanos(-1))));
+    }
+
+    /** Their sums must not overflow. */
+    @Test
+    void numbersOfPermitsAreBounded() throws Exception {
+        Client client = connect(0);
+        Rate rate = client.rate("r", options -> options.wants(1));
+        Gauge gauge = client.gauge("g", options -> options.wants(1));
+        for (long n : new long[] {-1, 1_000_000_000_000_001L, Long.MAX_VALUE}) {
+            List<Executable> calls = List.of(
+                    () -> rate.tryAcquire(n),
+                    () -> rate.acquire(n),
+                    () -> rate.acquireAsync(n),
+                    () -> rate.tryReserve(n),
+                    () -> rate.charge(n),
+                    () -> rate.refund(n),
+                    () -> rate.of(n),
+                    () -> gauge.tryAcquire(n),
+                    () -> gauge.acquire(n, Duration.ZERO),
+                    () -> gauge.acquireAsync(n),
+                    () -> client.limits(rate.of()).withPermits(n));
+            calls.forEach(call -> assertThrows(IllegalArgumentException.class, call));
+        }
+        long most = 1_000_000_000_000_000L;
+        rate.acquireAsync(most);
+        rate.acquireAsync(most);
+        assertEquals(2 * most, client.stats().resources().get(1).waiting());
     }
 
     @Test
