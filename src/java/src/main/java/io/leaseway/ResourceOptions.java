@@ -3,6 +3,7 @@ package io.leaseway;
 import io.leaseway.internal.limiter.Burst;
 import io.leaseway.internal.limiter.RateLimiter;
 import java.time.Duration;
+import java.util.Objects;
 
 /** The settings of a resource. All handles of a resource share the settings of the first one. */
 public final class ResourceOptions {
@@ -42,7 +43,7 @@ public final class ResourceOptions {
      * @param fallback the mode
      */
     public ResourceOptions mode(Mode fallback) {
-        this.mode = fallback;
+        this.mode = Objects.requireNonNull(fallback);
         return this;
     }
 

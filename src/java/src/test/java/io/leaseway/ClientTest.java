@@ -130,6 +130,7 @@ class ClientTest {
         assertThrows(OptionException.class, () -> client.rate("r", options -> options.wants(Double.NaN)));
         assertThrows(OptionException.class, () -> client.rate("r", options -> options.burst(Double.NaN)));
         assertThrows(OptionException.class, () -> client.rate("r", options -> options.window(Duration.ofNanos(-1))));
+        assertThrows(NullPointerException.class, () -> client.rate("r", options -> options.mode(null)));
     }
 
     /** Their sums must not overflow. */
