@@ -707,7 +707,8 @@ public final class Session {
         stream.succeeded();
         for (StreamReply.Grant grant : reply.granted()) {
             String id = open.id(grant.index());
-            if (id != null) {
+            // Leases that this message did not ask for are ignored.
+            if (id != null && (flight.concerns(id) || isRenewed(flight, id))) {
                 granted(now, flight.sent, id, grant.given());
             }
         }
@@ -723,6 +724,11 @@ public final class Session {
         }
         extendLeases(now, flight, reply.unix());
         return true;
+    }
+
+    private boolean isRenewed(InFlight flight, String id) {
+        Entry entry = entries.getOrDefault(id, leaving.get(id));
+        return entry != null && entry.renewedBy == flight.number;
     }
 
     private void granted(long now, long sent, String id, Given given) {

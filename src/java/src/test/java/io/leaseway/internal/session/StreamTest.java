@@ -154,6 +154,21 @@ class StreamTest {
     }
 
     @Test
+    void aLeaseThatWasNotRequestedIsIgnored() {
+        streaming("r", "s");
+        session.hint(1_000 * MS, "s");
+        Outgoing outgoing = message(1_000 * MS);
+        assertEquals("1+1", sends(outgoing));
+        var grants = List.of(
+                new StreamReply.Grant(0, given("", 99, 8)),
+                new StreamReply.Grant(1, given("", 5, 9)),
+                new StreamReply.Grant(2, given("", 7, 9)));
+        answer(1_010 * MS, outgoing, new StreamReply(0, grants, List.of(), false));
+        assertEquals(1, session.lease(1_010 * MS, "r").token());
+        assertEquals(9, session.lease(1_010 * MS, "s").token());
+    }
+
+    @Test
     void aCutLeaseIsStatedAlthoughTheDemandIsTheSame() {
         streaming("r", "s");
         answer(5_040 * MS, message(5_000 * MS), granted(0, 4, 9));
