@@ -15,6 +15,7 @@ import io.leaseway.internal.transport.Hints;
 import io.leaseway.internal.transport.Renewals;
 import java.lang.System.Logger.Level;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -32,8 +33,8 @@ final class Driver implements Runnable {
     /** How often a master is asked for its peers. They change rarely, and a late update does no harm. */
     private static final long REDISCOVERY_INTERVAL = 300 * Times.SECOND;
 
-    /** The minimum time between log lines about left-out resources: the server names them with every answer. */
-    private static final long LEFT_OUT_LOG_INTERVAL = 60 * Times.SECOND;
+    /** The minimum time between log lines about the answers of servers, which may all have the same fault. */
+    private static final long ANSWER_LOG_INTERVAL = 60 * Times.SECOND;
 
     /** The pause after an error. */
     private static final long ERROR_PAUSE = Times.SECOND;
@@ -62,7 +63,8 @@ final class Driver implements Runnable {
     private Conn discovered;
 
     private long discoveredAt;
-    private long leftOutLogged = System.nanoTime() - LEFT_OUT_LOG_INTERVAL;
+    private long leftOutLogged = System.nanoTime() - ANSWER_LOG_INTERVAL;
+    private long malformedLogged = leftOutLogged;
 
     /** The request in flight. */
     private static final class Sent {
@@ -329,20 +331,23 @@ final class Driver implements Runnable {
         if (answer.leftOut() > 0) {
             client.counters().leftOut.addAndGet(answer.leftOut());
             long now = System.nanoTime();
-            if (now - leftOutLogged >= LEFT_OUT_LOG_INTERVAL) {
+            if (now - leftOutLogged >= ANSWER_LOG_INTERVAL) {
                 leftOutLogged = now;
                 log.log(
                         Level.WARNING,
                         () -> "no lease for " + answer.leftOut() + " resources at " + request.server + ": "
-                                + answer.why());
+                                + Explain.quoted(List.of(answer.why())));
             }
         }
         String why = null;
         if (!answer.malformed().isEmpty()) {
-            String malformed =
-                    request.server + ": malformed lease for \"" + String.join("\", \"", answer.malformed()) + "\"";
-            log.log(Level.WARNING, () -> malformed);
+            String malformed = request.server + ": malformed lease for " + Explain.quoted(answer.malformed());
             why = malformed;
+            long now = System.nanoTime();
+            if (now - malformedLogged >= ANSWER_LOG_INTERVAL) {
+                malformedLogged = now;
+                log.log(Level.WARNING, () -> malformed);
+            }
         }
         var isAccepted = new AtomicBoolean();
         client.report((session, now) -> isAccepted.set(accept(session, now, request, answer)), why);

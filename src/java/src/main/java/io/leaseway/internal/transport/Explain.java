@@ -3,10 +3,15 @@ package io.leaseway.internal.transport;
 import io.grpc.Status;
 import io.grpc.StatusException;
 import io.grpc.StatusRuntimeException;
+import java.util.List;
+import java.util.stream.Collectors;
 
 /** Explains why a request to a server failed. It recognises ports that are not the one for clients. */
 public final class Explain {
     private static final String CLIENTS_USE = "clients use --listen, 5100 by default";
+
+    private static final int MAX_QUOTED = 5;
+    private static final int MAX_QUOTED_LENGTH = 256;
 
     private Explain() {}
 
@@ -43,6 +48,25 @@ public final class Explain {
                     .formatted(server, CLIENTS_USE);
         }
         return "%s: %s (%s)".formatted(server, message, status.getCode());
+    }
+
+    /** Quotes texts of a server for a log: the first few, each on one line and not too long. */
+    public static String quoted(List<String> texts) {
+        String some = texts.stream().limit(MAX_QUOTED).map(Explain::quoted).collect(Collectors.joining(", "));
+        int more = texts.size() - MAX_QUOTED;
+        return more > 0 ? some + " and " + more + " more" : some;
+    }
+
+    private static String quoted(String text) {
+        var quoted = new StringBuilder("\"");
+        text.chars().limit(MAX_QUOTED_LENGTH).forEach(c -> {
+            if (Character.isISOControl(c)) {
+                quoted.append(String.format("\\u%04x", c));
+            } else {
+                quoted.append((char) c);
+            }
+        });
+        return quoted.append(text.length() > MAX_QUOTED_LENGTH ? "…\"" : "\"").toString();
     }
 
     /** Explains why a server takes no stream of renewals. */

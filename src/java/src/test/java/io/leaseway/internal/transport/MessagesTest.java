@@ -38,6 +38,7 @@ import io.leaseway.internal.wire.Spent;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Instant;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
@@ -281,6 +282,15 @@ class MessagesTest {
         var mastership = Mastership.newBuilder().setMasterAddress(master);
         return Answer.of(
                 1, GetCapacityResponse.newBuilder().setMastership(mastership).build(), Instant.now());
+    }
+
+    @Test
+    void textsOfServersAreBoundedInLogs() {
+        assertEquals("\"r\"", Explain.quoted(List.of("r")));
+        assertEquals("\"a\\u000ab\", \"\"", Explain.quoted(List.of("a\nb", "")));
+        String many = Explain.quoted(Collections.nCopies(1000, "x".repeat(1000)));
+        assertTrue(many.length() < 1500, many.length() + " characters");
+        assertTrue(many.endsWith("…\" and 995 more"), many);
     }
 
     @Test
