@@ -190,6 +190,26 @@ class ClientTest {
     }
 
     @Test
+    void tokensAreNotSentByCredentialsWithoutTls() throws Exception {
+        connect(1);
+        // No address of loopback, although it leads there.
+        String address = server.address.replace("127.0.0.1", "0.0.0.0");
+        ClientBuilder builder = Client.builder(address)
+                .tls(InsecureChannelCredentials.create())
+                .token("secret")
+                .logger(Quiet.LOGGER);
+        Client refusing = kept(builder.connect());
+        refusing.rate("r");
+        eventually("a refusal", () -> refusing.health()
+                .lastError()
+                .contains("refusing to send the token without TLS"));
+        assertEquals(0, server.asked.get());
+        Client allowing = kept(builder.allowClearToken().connect());
+        allowing.rate("r");
+        ready(allowing);
+    }
+
+    @Test
     void leaseObserversSeeLeasedCapacity() throws Exception {
         List<Double> seen = new CopyOnWriteArrayList<>();
         Client client = connect(7, builder -> builder.leaseObserver(change -> seen.add(change.capacity())));

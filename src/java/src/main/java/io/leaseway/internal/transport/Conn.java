@@ -1,6 +1,7 @@
 package io.leaseway.internal.transport;
 
 import com.google.protobuf.Message;
+import io.grpc.CallCredentials;
 import io.grpc.CallOptions;
 import io.grpc.ClientCall;
 import io.grpc.ManagedChannel;
@@ -66,10 +67,10 @@ public final class Conn {
     private final ManagedChannel channel;
     private final CallOptions options;
 
-    Conn(String address, ManagedChannel channel, Token token) {
+    Conn(String address, ManagedChannel channel, CallCredentials credentials) {
         this.address = address;
         this.channel = channel;
-        options = token == null ? CallOptions.DEFAULT : CallOptions.DEFAULT.withCallCredentials(token);
+        options = credentials == null ? CallOptions.DEFAULT : CallOptions.DEFAULT.withCallCredentials(credentials);
     }
 
     private static <Q extends Message, R extends Message> MethodDescriptor<Q, R> method(

@@ -43,7 +43,8 @@ public record Dialer(
 
     /** Returns a connection to a server. It connects when it is first used. */
     public Conn connect(String address) throws RefusedException {
-        if (token != null && tls == null && !isClearTokenAllowed && !Endpoint.isLoopback(address)) {
+        boolean mayBeClear = isClearTokenAllowed || Endpoint.isLoopback(address);
+        if (token != null && tls == null && !mayBeClear) {
             throw new RefusedException("refusing to send the token to " + address
                     + " without TLS: use TLS, or allow clear-text tokens if a tunnel protects the connection");
         }
@@ -65,6 +66,7 @@ public record Dialer(
         if (serverName != null) {
             builder.overrideAuthority(serverName);
         }
-        return new Conn(address, builder.build(), token);
+        // The credentials may be some without TLS.
+        return new Conn(address, builder.build(), token == null ? null : token.credentials(mayBeClear));
     }
 }

@@ -2,6 +2,8 @@ package io.leaseway.internal.transport;
 
 import io.grpc.CallCredentials;
 import io.grpc.Metadata;
+import io.grpc.SecurityLevel;
+import io.grpc.Status;
 import io.leaseway.OptionException;
 import java.io.IOException;
 import java.lang.System.Logger.Level;
@@ -10,11 +12,8 @@ import java.nio.file.Path;
 import java.util.concurrent.Executor;
 import java.util.concurrent.locks.ReentrantLock;
 
-/**
- * A bearer token, which is added to each request. A token from a file is read again when the file changes. Whether a
- * connection is secure enough is checked before it is made.
- */
-public final class Token extends CallCredentials {
+/** A bearer token, which is added to each request. A token from a file is read again when the file changes. */
+public final class Token {
     private static final Metadata.Key<String> AUTHORIZATION =
             Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
 
@@ -55,11 +54,20 @@ public final class Token extends CallCredentials {
         return "Token(…)";
     }
 
-    @Override
-    public void applyRequestMetadata(RequestInfo request, Executor executor, MetadataApplier applier) {
-        var headers = new Metadata();
-        headers.put(AUTHORIZATION, authorization());
-        applier.apply(headers);
+    /** Returns what adds the token to requests. Requests on a connection without TLS fail unless that is allowed. */
+    CallCredentials credentials(boolean isClearAllowed) {
+        return new CallCredentials() {
+            @Override
+            public void applyRequestMetadata(RequestInfo request, Executor executor, MetadataApplier applier) {
+                if (!isClearAllowed && request.getSecurityLevel() != SecurityLevel.PRIVACY_AND_INTEGRITY) {
+                    applier.fail(Status.UNAUTHENTICATED.withDescription("refusing to send the token without TLS"));
+                    return;
+                }
+                var headers = new Metadata();
+                headers.put(AUTHORIZATION, authorization());
+                applier.apply(headers);
+            }
+        };
     }
 
     /** Returns the value of the header. It keeps the last token if the file cannot be read. */
