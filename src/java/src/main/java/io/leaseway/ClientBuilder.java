@@ -87,12 +87,12 @@ public final class ClientBuilder {
     }
 
     /**
-     * Sets the name that certificates of servers must be for. The default is the host of the endpoint.
+     * Overrides the name verified against server certificates. The default is the host of the endpoint.
      *
-     * @param name the name
+     * @param name the name of a host, or an IP address
      */
     public ClientBuilder serverName(String name) {
-        serverName = name;
+        serverName = Endpoint.serverName(name);
         return this;
     }
 

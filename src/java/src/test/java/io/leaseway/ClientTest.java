@@ -111,6 +111,7 @@ class ClientTest {
                 "several colons", () -> Client.connect("1:2:3"),
                 "id of the client", () -> Client.builder("a").id("x".repeat(257)),
                 "deadline", () -> Client.builder("a").deadline(Duration.ZERO),
+                "server name", () -> Client.builder("a").serverName("a:b"),
                 "one line", () -> Client.builder("a").token("a\nb").connect(),
                 "set one of them",
                         () -> Client.builder("a")

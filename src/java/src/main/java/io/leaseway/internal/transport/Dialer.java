@@ -48,12 +48,15 @@ public record Dialer(
             throw new RefusedException("refusing to send the token to " + address
                     + " without TLS: use TLS, or allow clear-text tokens if a tunnel protects the connection");
         }
-        ChannelCredentials credentials;
         try {
-            credentials = tls == null ? InsecureChannelCredentials.create() : tls.get();
+            return build(address, mayBeClear);
         } catch (RuntimeException e) {
             throw new RefusedException(address + ": " + e.getMessage());
         }
+    }
+
+    private Conn build(String address, boolean mayBeClear) {
+        ChannelCredentials credentials = tls == null ? InsecureChannelCredentials.create() : tls.get();
         ManagedChannelBuilder<?> builder = Grpc.newChannelBuilder(target(address), credentials)
                 // Callbacks only pass events to the driver.
                 .directExecutor()

@@ -77,7 +77,10 @@ public record Endpoint(String address, Scheme scheme) {
                 host = rest.substring(0, rest.indexOf(':'));
                 port = rest.substring(rest.indexOf(':') + 1);
             }
-            checkHost(text, host);
+            String fault = faultOf(host);
+            if (fault != null) {
+                throw bad(text, fault);
+            }
         }
         int number = port.matches("[0-9]{1,5}") ? Integer.parseInt(port) : 0;
         if (number < 1 || number > 65_535) {
@@ -100,33 +103,47 @@ public record Endpoint(String address, Scheme scheme) {
     }
 
     /**
-     * Allows what URLs and resolvers accept. Underscores are not valid in host names, but container platforms use them.
+     * Returns what is wrong with a host, or null. It allows what URLs and resolvers accept. Underscores are not valid in
+     * host names, but container platforms use them.
      */
-    private static void checkHost(String text, String host) {
+    private static String faultOf(String host) {
         if (host.isEmpty()) {
-            throw bad(text, "missing host: " + EXAMPLE);
+            return "missing host: " + EXAMPLE;
         }
         if (host.length() > MAX_HOST_BYTES) {
-            throw bad(text, "the host has more than " + MAX_HOST_BYTES + " bytes");
+            return "the host has more than " + MAX_HOST_BYTES + " bytes";
         }
         for (char c : host.toCharArray()) {
             boolean isLetter = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z';
             if (isLetter || c >= '0' && c <= '9' || c == '.' || c == '-' || c == '_') {
                 continue;
             }
-            throw bad(
-                    text,
-                    switch (c) {
-                        case '/' -> "unexpected path: write HOST:PORT";
-                        case ',' -> "unexpected comma: write one server";
-                        default -> "invalid character `" + c + "` in the host: " + EXAMPLE;
-                    });
+            return switch (c) {
+                case '/' -> "unexpected path: write HOST:PORT";
+                case ',' -> "unexpected comma: write one server";
+                default -> "invalid character `" + c + "` in the host: " + EXAMPLE;
+            };
         }
+        return null;
+    }
+
+    /** Checks the name that certificates of servers must be for. Returns it as an authority of gRPC. */
+    public static String serverName(String name) {
+        if (isIpv6(name)) {
+            return "[" + name + "]";
+        }
+        if (faultOf(name) != null) {
+            throw new OptionException("server name \"" + shortened(name) + "\"", "it is not the name of a host");
+        }
+        return name;
     }
 
     private static OptionException bad(String text, String why) {
-        String shown = text.substring(0, Math.min(text.length(), MAX_HOST_BYTES));
-        return new OptionException("server address \"" + shown + "\"", why);
+        return new OptionException("server address \"" + shortened(text) + "\"", why);
+    }
+
+    private static String shortened(String text) {
+        return text.substring(0, Math.min(text.length(), MAX_HOST_BYTES));
     }
 
     /**

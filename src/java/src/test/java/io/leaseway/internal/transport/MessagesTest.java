@@ -350,6 +350,14 @@ class MessagesTest {
     }
 
     @Test
+    void aConnectionThatCannotBeMadeIsRefused() {
+        var refused = assertThrows(
+                Dialer.RefusedException.class,
+                () -> new Dialer(null, "a b", null, false, "test").connect("127.0.0.1:1"));
+        assertTrue(refused.getMessage().startsWith("127.0.0.1:1: "), refused.getMessage());
+    }
+
+    @Test
     void pausesBetweenStreamsOfHintsDouble() {
         int[] hinted = {0};
         var hints = new Hints("c", Runnable::run, (resources, isEverything) -> hinted[0]++);
