@@ -148,7 +148,8 @@ public final class Budget extends Resource {
 
     /**
      * Spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it
-     * before any caller can spend, also those of a later period.
+     * before any caller can spend, also those of a later period. Charge before you close the last handle: later charges
+     * are not reported.
      *
      * @param amount the amount
      */

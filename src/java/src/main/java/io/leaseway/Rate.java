@@ -173,7 +173,7 @@ public final class Rate extends Resource implements Limiter {
 
     /**
      * Charges n permits that were used already. Missing permits become debt, which is paid from the lease before any
-     * caller passes. Estimated wants rise accordingly.
+     * caller passes. Estimated wants rise accordingly. Closing the last handle drops the debt, and later charges.
      *
      * @param n the number of permits
      * @throws DebtExceededException if the maximum debt is exceeded; the part up to it was charged
