@@ -1,5 +1,6 @@
 package io.leaseway;
 
+import io.leaseway.internal.limiter.Futures;
 import java.io.IOException;
 import java.net.Authenticator;
 import java.net.CookieHandler;
@@ -20,7 +21,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Flow;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLParameters;
@@ -83,7 +83,7 @@ public final class LimitedHttpClient extends HttpClient {
             HttpRequest request, BodyHandler<T> handler, PushPromiseHandler<T> pushes) {
         var future = new CompletableFuture<HttpResponse<T>>();
         CompletableFuture<Permit> permit = limiter.beginAsync();
-        request.timeout().ifPresent(timeout -> permit.orTimeout(Nanos.of(timeout), TimeUnit.NANOSECONDS));
+        request.timeout().ifPresent(timeout -> Futures.expire(permit, Nanos.of(timeout)));
         cancelWith(future, permit);
         permit.whenComplete((held, error) -> {
             if (error != null) {

@@ -11,6 +11,7 @@ import io.grpc.ForwardingClientCallListener.SimpleForwardingClientCallListener;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.Status;
+import io.leaseway.internal.limiter.Futures;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
@@ -93,7 +94,7 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
             permit = limiter.beginAsync();
             Deadline deadline = options.getDeadline();
             if (deadline != null) {
-                permit.orTimeout(Math.max(deadline.timeRemaining(TimeUnit.NANOSECONDS), 0), TimeUnit.NANOSECONDS);
+                Futures.expire(permit, Math.max(deadline.timeRemaining(TimeUnit.NANOSECONDS), 0));
             }
             permit.whenComplete((held, error) -> {
                 if (error == null) {

@@ -649,6 +649,10 @@ class ClientTest {
         HttpRequest impatient =
                 HttpRequest.newBuilder(uri).timeout(Duration.ofMillis(50)).build();
         assertThrows(HttpTimeoutException.class, () -> browser.send(impatient, BodyHandlers.ofString()));
+        String thread = browser.sendAsync(impatient, BodyHandlers.ofString())
+                .handle((response, error) -> Thread.currentThread().getName())
+                .get(10, TimeUnit.SECONDS);
+        assertFalse(thread.contains("DelayScheduler"), thread);
         assertEquals(1, gauge.inUse());
         released.complete(null);
         assertEquals("hello", new String(response.body().readAllBytes(), StandardCharsets.UTF_8));

@@ -3,6 +3,7 @@ package io.leaseway.internal.limiter;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
@@ -24,6 +25,20 @@ public final class Futures {
         } catch (RuntimeException | Error e) {
             ForkJoinPool.commonPool().execute(once);
         }
+    }
+
+    /**
+     * Completes a future with a TimeoutException after a time. The common pool does it, because the thread of the timers
+     * must not run code of callers.
+     */
+    public static void expire(CompletableFuture<?> future, long nanos) {
+        var timer = new CompletableFuture<Void>();
+        timer.exceptionallyAsync(error -> {
+            future.completeExceptionally(error);
+            return null;
+        });
+        timer.orTimeout(nanos, TimeUnit.NANOSECONDS);
+        future.whenComplete((result, error) -> timer.complete(null));
     }
 
     /**
