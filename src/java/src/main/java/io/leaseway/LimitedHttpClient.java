@@ -67,10 +67,14 @@ public final class LimitedHttpClient extends HttpClient {
         try {
             return limiter.begin(request.timeout().get());
         } catch (TimeoutException e) {
-            var timeout = new HttpTimeoutException("leaseway: no permit before the timeout of the request");
-            timeout.initCause(e);
-            throw timeout;
+            throw timedOut(e);
         }
+    }
+
+    private static HttpTimeoutException timedOut(TimeoutException cause) {
+        var timeout = new HttpTimeoutException("leaseway: no permit before the timeout of the request");
+        timeout.initCause(cause);
+        return timeout;
     }
 
     @Override
@@ -87,7 +91,7 @@ public final class LimitedHttpClient extends HttpClient {
         cancelWith(future, permit);
         permit.whenComplete((held, error) -> {
             if (error != null) {
-                future.completeExceptionally(error);
+                future.completeExceptionally(error instanceof TimeoutException timeout ? timedOut(timeout) : error);
                 return;
             }
             CompletableFuture<HttpResponse<T>> sent;

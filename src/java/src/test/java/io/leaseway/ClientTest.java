@@ -653,6 +653,9 @@ class ClientTest {
                 .handle((response, error) -> Thread.currentThread().getName())
                 .get(10, TimeUnit.SECONDS);
         assertFalse(thread.contains("DelayScheduler"), thread);
+        CompletableFuture<HttpResponse<String>> late = browser.sendAsync(impatient, BodyHandlers.ofString());
+        var failed = assertThrows(ExecutionException.class, () -> late.get(10, TimeUnit.SECONDS));
+        assertEquals(HttpTimeoutException.class, failed.getCause().getClass());
         assertEquals(1, gauge.inUse());
         released.complete(null);
         assertEquals("hello", new String(response.body().readAllBytes(), StandardCharsets.UTF_8));
