@@ -5,6 +5,8 @@ import io.grpc.Channel;
 import io.grpc.ClientCall;
 import io.grpc.ClientInterceptor;
 import io.grpc.ClientStreamTracer;
+import io.grpc.Context;
+import io.grpc.Contexts;
 import io.grpc.Deadline;
 import io.grpc.ForwardingClientCall;
 import io.grpc.ForwardingClientCallListener.SimpleForwardingClientCallListener;
@@ -22,8 +24,8 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * A gRPC interceptor whose calls wait for a limiter, without blocking. A gauge's permit is in use until the call has
- * ended.
+ * A gRPC interceptor whose calls wait for a limiter, without blocking. The deadlines and the cancellation of the call and
+ * of its context end the wait. A gauge's permit is in use until the call has ended.
  */
 public final class LimitingClientInterceptor implements ClientInterceptor {
     private final Limiter limiter;
@@ -91,21 +93,33 @@ public final class LimitingClientInterceptor implements ClientInterceptor {
 
         @Override
         public void start(Listener<R> listener, Metadata headers) {
+            Context context = Context.current();
             permit = limiter.beginAsync();
-            Deadline deadline = options.getDeadline();
+            Deadline deadline = earlier(options.getDeadline(), context.getDeadline());
             if (deadline != null) {
                 Futures.expire(permit, Math.max(deadline.timeRemaining(TimeUnit.NANOSECONDS), 0));
             }
+            Context.CancellationListener cancel = cancelled -> permit.cancel(false);
+            context.addListener(cancel, Runnable::run);
             permit.whenComplete((held, error) -> {
+                context.removeListener(cancel);
                 if (error == null) {
                     if (tracer != null) {
                         tracer.permit = held;
                     }
-                    begin(listener, headers, held);
+                    context.run(() -> begin(listener, headers, held));
                     return;
                 }
-                execute(() -> listener.onClose(status(error), new Metadata()));
+                Status status = context.isCancelled() ? Contexts.statusFromCancelled(context) : status(error);
+                execute(context.wrap(() -> listener.onClose(status, new Metadata())));
             });
+        }
+
+        private static Deadline earlier(Deadline one, Deadline other) {
+            if (one == null || other == null) {
+                return one == null ? other : one;
+            }
+            return one.minimum(other);
         }
 
         /** Runs a task by the executor of the call, because a blocking caller waits for it. */

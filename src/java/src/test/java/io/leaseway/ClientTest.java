@@ -14,6 +14,7 @@ import io.grpc.Channel;
 import io.grpc.ClientCall;
 import io.grpc.ClientInterceptor;
 import io.grpc.ClientInterceptors;
+import io.grpc.Context;
 import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
@@ -27,6 +28,7 @@ import io.leaseway.examples.LimitingRequestInterceptor;
 import io.leaseway.internal.transport.Conn;
 import io.leaseway.internal.wire.Entry;
 import io.leaseway.internal.wire.GetCapacityRequest;
+import io.leaseway.internal.wire.GetCapacityResponse;
 import io.leaseway.internal.wire.Grant;
 import io.leaseway.internal.wire.RenewRequest;
 import io.leaseway.internal.wire.RenewResponse;
@@ -52,6 +54,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.ResourceBundle;
 import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
@@ -719,6 +722,63 @@ class ClientTest {
         waiting.cancel(true);
         channel.shutdownNow();
         eventually("the stream ends", () -> gauge.inUse() == 0);
+    }
+
+    @Test
+    void grpcCallsBelongToTheirContext() throws Exception {
+        Client client = connect(1);
+        Gauge gauge = client.gauge("g", options -> options.wants(1));
+        Context.Key<String> key = Context.key("test");
+        var seen = new CompletableFuture<String>();
+        var reader = new ClientInterceptor() {
+            @Override
+            public <Q, R> ClientCall<Q, R> interceptCall(
+                    MethodDescriptor<Q, R> method, CallOptions options, Channel next) {
+                return new SimpleForwardingClientCall<>(next.newCall(method, options)) {
+                    @Override
+                    public void start(Listener<R> listener, Metadata headers) {
+                        seen.complete(key.get());
+                        super.start(listener, headers);
+                    }
+                };
+            }
+        };
+        ManagedChannel channel = Grpc.newChannelBuilder(server.address, InsecureChannelCredentials.create())
+                .build();
+        opened.add(channel::shutdownNow);
+        Channel limited = ClientInterceptors.intercept(channel, reader, new LimitingClientInterceptor(gauge));
+        Callable<GetCapacityResponse> call = () -> ClientCalls.futureUnaryCall(
+                        limited.newCall(Conn.GET_CAPACITY, CallOptions.DEFAULT),
+                        GetCapacityRequest.getDefaultInstance())
+                .get(10, TimeUnit.SECONDS);
+        Permit held = gauge.acquire();
+        var timers = Executors.newSingleThreadScheduledExecutor();
+        opened.add(timers::shutdownNow);
+        Context late = Context.current().withDeadlineAfter(50, TimeUnit.MILLISECONDS, timers);
+        assertEquals(Status.Code.DEADLINE_EXCEEDED, codeOf(late, call));
+        Context.CancellableContext cancelled = Context.current().withCancellation();
+        CompletableFuture<Status.Code> code = CompletableFuture.supplyAsync(() -> codeOf(cancelled, call));
+        eventually("the call waits", () -> only(client).waiting() == 1);
+        cancelled.cancel(null);
+        assertEquals(Status.Code.CANCELLED, code.get(10, TimeUnit.SECONDS));
+        assertEquals(0, only(client).waiting());
+        // It is admitted in another thread.
+        CompletableFuture<GetCapacityResponse> admitted = CompletableFuture.supplyAsync(() -> {
+            try {
+                return Context.current().withValue(key, "value").call(call);
+            } catch (Exception e) {
+                throw new AssertionError(e);
+            }
+        });
+        eventually("the call waits", () -> only(client).waiting() == 1);
+        held.close();
+        admitted.get(10, TimeUnit.SECONDS);
+        assertEquals("value", seen.get(10, TimeUnit.SECONDS));
+    }
+
+    private static Status.Code codeOf(Context context, Callable<?> call) {
+        var error = assertThrows(ExecutionException.class, () -> context.call(call));
+        return Status.fromThrowable(error).getCode();
     }
 
     @Test
