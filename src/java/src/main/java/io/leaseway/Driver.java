@@ -170,9 +170,10 @@ final class Driver implements Runnable {
             wait = Math.min(wait, hints.poll());
         }
         Runnable event = events.poll(wait, TimeUnit.NANOSECONDS);
-        while (event != null) {
+        // No more than there are now: a server that sends hints all the time must not keep requests from being sent.
+        for (int more = events.size(); event != null; more--) {
             event.run();
-            event = events.poll();
+            event = more > 0 ? events.poll() : null;
         }
         return false;
     }

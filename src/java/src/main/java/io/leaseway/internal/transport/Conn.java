@@ -9,7 +9,9 @@ import io.grpc.MethodDescriptor;
 import io.grpc.MethodDescriptor.MethodType;
 import io.grpc.Status;
 import io.grpc.protobuf.ProtoUtils;
+import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientCalls;
+import io.grpc.stub.ClientResponseObserver;
 import io.grpc.stub.StreamObserver;
 import io.leaseway.internal.session.Outgoing;
 import io.leaseway.internal.wire.DiscoveryRequest;
@@ -185,11 +187,22 @@ public final class Conn {
         return () -> call.cancel("abandoned", null);
     }
 
-    /** Opens the stream of hints for a client. */
-    Cancellable watch(String client, Consumer<Hint> onHint, Consumer<Status> onEnd) {
+    /** A stream of hints. */
+    interface Watch extends Cancellable {
+        /** Receives the next hint. At most one is underway, so that a server cannot fill the memory. */
+        void next();
+    }
+
+    /** Opens the stream of hints for a client, and receives the first. */
+    Watch watch(String client, Consumer<Hint> onHint, Consumer<Status> onEnd) {
         ClientCall<WatchRequest, Hint> call = channel.newCall(WATCH, options);
         var request = WatchRequest.newBuilder().setClientId(client).build();
-        ClientCalls.asyncServerStreamingCall(call, request, new StreamObserver<Hint>() {
+        ClientCalls.asyncServerStreamingCall(call, request, new ClientResponseObserver<WatchRequest, Hint>() {
+            @Override
+            public void beforeStart(ClientCallStreamObserver<WatchRequest> stream) {
+                stream.disableAutoRequestWithInitial(1);
+            }
+
             @Override
             public void onNext(Hint hint) {
                 onHint.accept(hint);
@@ -205,7 +218,17 @@ public final class Conn {
                 onEnd.accept(Status.OK);
             }
         });
-        return () -> call.cancel("no longer followed", null);
+        return new Watch() {
+            @Override
+            public void next() {
+                call.request(1);
+            }
+
+            @Override
+            public void cancel() {
+                call.cancel("no longer followed", null);
+            }
+        };
     }
 
     /**

@@ -37,7 +37,7 @@ public final class Hints {
     private final Executor driver;
     private final Receiver receiver;
     private Conn conn;
-    private Conn.Cancellable stream;
+    private Conn.Watch stream;
     /** Counts streams, so that events of earlier ones are ignored. */
     private long generation;
     /** When the stream was opened, and when to open the next one. Times are those of System.nanoTime. */
@@ -115,10 +115,16 @@ public final class Hints {
     }
 
     void received(long opened, Hint hint) {
+        if (opened != generation) {
+            return;
+        }
+        if (stream != null) {
+            stream.next();
+        }
         // The first message of a stream is empty and does not reset the pause: otherwise two clients with the same id
         // would take the stream from each other forever.
         boolean isEmpty = !hint.getEverything() && hint.getResourceIdCount() == 0;
-        if (opened == generation && !isEmpty) {
+        if (!isEmpty) {
             nextPause = PAUSE_FIRST;
             receiver.hinted(hint.getResourceIdList(), hint.getEverything());
         }

@@ -4,12 +4,18 @@ import static io.leaseway.internal.session.Times.MILLISECOND;
 import static io.leaseway.internal.session.Times.SECOND;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.grpc.Grpc;
+import io.grpc.InsecureServerCredentials;
+import io.grpc.Server;
+import io.grpc.ServerServiceDefinition;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
+import io.grpc.stub.ServerCalls;
 import io.leaseway.OptionException;
 import io.leaseway.internal.session.Ask;
 import io.leaseway.internal.session.BudgetLease;
@@ -41,6 +47,9 @@ import java.time.Instant;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -355,6 +364,38 @@ class MessagesTest {
                 Dialer.RefusedException.class,
                 () -> new Dialer(null, "a b", null, false, "test").connect("127.0.0.1:1"));
         assertTrue(refused.getMessage().startsWith("127.0.0.1:1: "), refused.getMessage());
+    }
+
+    @Test
+    void hintsAreReceivedOneByOne() throws Exception {
+        Server server = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
+                .addService(ServerServiceDefinition.builder("leaseway.push.v1.Push")
+                        .addMethod(
+                                Conn.WATCH,
+                                ServerCalls.asyncServerStreamingCall((request, hints) -> {
+                                    for (int n = 0; n < 3; n++) {
+                                        hints.onNext(Hint.getDefaultInstance());
+                                    }
+                                    hints.onCompleted();
+                                }))
+                        .build())
+                .build()
+                .start();
+        Conn conn = new Dialer(null, null, null, false, "test").connect("127.0.0.1:" + server.getPort());
+        try {
+            var received = new LinkedBlockingQueue<Hint>();
+            var ended = new CompletableFuture<Status>();
+            Conn.Watch watch = conn.watch("c", received::add, ended::complete);
+            for (int n = 0; n < 3; n++) {
+                assertNotNull(received.poll(10, TimeUnit.SECONDS));
+                assertNull(received.poll(100, TimeUnit.MILLISECONDS), "a hint that nobody has asked for");
+                watch.next();
+            }
+            assertTrue(ended.get(10, TimeUnit.SECONDS).isOk());
+        } finally {
+            conn.close();
+            server.shutdownNow();
+        }
     }
 
     @Test
