@@ -8,7 +8,6 @@ import io.leaseway.internal.transport.Endpoint;
 import io.leaseway.internal.transport.Token;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.Executor;
@@ -18,7 +17,7 @@ import java.util.function.Supplier;
 
 /** The settings of a client. See {@link Client#builder}. */
 public final class ClientBuilder {
-    private final List<String> endpoints = new ArrayList<>();
+    private List<String> endpoints = List.of();
     String id;
     Mode mode = Mode.SAFE;
     Pace pace = Pace.DEFAULT;
@@ -36,12 +35,12 @@ public final class ClientBuilder {
     ClientBuilder() {}
 
     /**
-     * Adds servers of the node.
+     * Sets the servers of the node, instead of those of {@link Client#fromEnvironment}.
      *
      * @param servers HOST:PORT or https://HOST:PORT each
      */
     public ClientBuilder endpoints(String... servers) {
-        endpoints.addAll(List.of(servers));
+        endpoints = List.of(servers);
         return this;
     }
 

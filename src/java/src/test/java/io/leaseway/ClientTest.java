@@ -194,6 +194,14 @@ class ClientTest {
     }
 
     @Test
+    void endpointsReplaceThoseOfTheEnvironment() {
+        ClientBuilder builder = Environment.builder(Map.of("LEASEWAY_SERVER", "a,b:1"));
+        assertEquals(List.of("a:5100", "b:1"), builder.addresses());
+        assertEquals(List.of("c:5100"), builder.endpoints("c").addresses());
+        assertEquals(List.of("127.0.0.1:5100"), Environment.builder(Map.of()).addresses());
+    }
+
+    @Test
     void tokensAreNotSentByCredentialsWithoutTls() throws Exception {
         connect(1);
         // No address of loopback, although it leads there.
