@@ -4,10 +4,10 @@ import io.leaseway.internal.limiter.Promise;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Permits of a rate for work whose cost is known only at its end. It has to be settled or cancelled: it keeps its rate
- * open, and until then all of its permits count as used.
+ * Permits of a rate for work whose cost is known only at its end. All of them are used unless it is settled. It has to be
+ * settled or closed: until then it keeps its rate open.
  */
-public final class Reservation {
+public final class Reservation implements AutoCloseable {
     private final Rate rate;
     private final Promise promise;
     private final AtomicBoolean isSettled = new AtomicBoolean();
@@ -39,5 +39,11 @@ public final class Reservation {
     /** Settles for no permits. */
     public void cancel() {
         settle(0);
+    }
+
+    /** Settles for everything that was reserved, unless it was settled already. */
+    @Override
+    public void close() {
+        settle(promise.n());
     }
 }

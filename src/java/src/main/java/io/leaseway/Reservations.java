@@ -5,10 +5,10 @@ import io.leaseway.internal.limiter.Promise;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Permits and amounts of several limits for work whose cost is known only at its end. They have to be settled or
- * cancelled: they keep their resources open, and until then all of them count as used.
+ * Permits and amounts of several limits for work whose cost is known only at its end. All of them are used unless they
+ * are settled. They have to be settled or closed: until then they keep their resources open.
  */
-public final class Reservations {
+public final class Reservations implements AutoCloseable {
     private final Limits limits;
     private final Amounts amounts;
     private final Promise[] promises;
@@ -44,5 +44,11 @@ public final class Reservations {
     /** Settles for nothing. */
     public void cancel() {
         settle(new double[promises.length]);
+    }
+
+    /** Settles for everything that was reserved, unless they were settled already. */
+    @Override
+    public void close() {
+        settle(reserved());
     }
 }

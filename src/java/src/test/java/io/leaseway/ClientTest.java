@@ -212,9 +212,7 @@ class ClientTest {
                 .logger(Quiet.LOGGER);
         Client refusing = kept(builder.connect());
         refusing.rate("r");
-        eventually("a refusal", () -> refusing.health()
-                .lastError()
-                .contains("refusing to send the token without TLS"));
+        eventually("a refusal", () -> refusing.health().lastError().contains("refusing to send the token without TLS"));
         assertEquals(0, server.asked.get());
         Client allowing = kept(builder.allowClearToken().connect());
         allowing.rate("r");
@@ -264,6 +262,12 @@ class ClientTest {
         rate.reserve(1).cancel();
         rate.reserveAsync(5).get(5, TimeUnit.SECONDS).cancel();
         assertEquals(20, only(client).taken());
+        try (Reservation kept = rate.reserve(3);
+                Reservation settled = rate.reserve(3)) {
+            settled.settle(1);
+            assertEquals(3, kept.reserved());
+        }
+        assertEquals(24, only(client).taken());
         var exceeded = assertThrows(DebtExceededException.class, () -> rate.charge(10_000_000));
         assertEquals(1_000_000, exceeded.maxDebt());
         assertTrue(rate.debt() > 0 && rate.available() < 0 && !rate.tryAcquire());
@@ -456,11 +460,13 @@ class ClientTest {
 
     @Test
     void errorsOfLoggersAndObserversDoNotEndTheThreadOfTheClient() throws Exception {
-        Client client = connect(5, builder -> builder.logger(new Broken())
-                .deadline(Duration.ofMillis(200))
-                .leaseObserver(change -> {
-                    throw new AssertionError("on purpose");
-                }));
+        Client client = connect(
+                5,
+                builder -> builder.logger(new Broken())
+                        .deadline(Duration.ofMillis(200))
+                        .leaseObserver(change -> {
+                            throw new AssertionError("on purpose");
+                        }));
         server.isSilent = true;
         Rate rate = client.rate("r", options -> options.wants(5));
         eventually("an error", () -> client.health().lastError().contains("an error of the client"));
@@ -612,6 +618,13 @@ class ClientTest {
         both.refund(8, 9);
         assertTrue(tokens.available() >= 8);
         both.withPermits(1, 1).reserveAsync().get(10, TimeUnit.SECONDS).cancel();
+        assertTrue(tokens.available() >= 8);
+        try (Reservations all = both.withPermits(5, 1).reserve()) {
+            assertArrayEquals(new double[] {5, 1}, all.reserved());
+            assertEquals(1, slots.inUse());
+        }
+        assertEquals(0, slots.inUse());
+        assertTrue(tokens.available() < 8);
         Reservations small = both.withPermits(1, 1).tryReserve();
         var exceeded = assertThrows(DebtExceededException.class, () -> small.settle(500, 1));
         assertTrue(exceeded.getMessage().contains("`tokens`"), exceeded.getMessage());
@@ -661,7 +674,7 @@ class ClientTest {
                 HttpRequest.newBuilder(uri).timeout(Duration.ofMillis(50)).build();
         assertThrows(HttpTimeoutException.class, () -> browser.send(impatient, BodyHandlers.ofString()));
         String thread = browser.sendAsync(impatient, BodyHandlers.ofString())
-                .handle((response, error) -> Thread.currentThread().getName())
+                .handle((answer, error) -> Thread.currentThread().getName())
                 .get(10, TimeUnit.SECONDS);
         assertFalse(thread.contains("DelayScheduler"), thread);
         CompletableFuture<HttpResponse<String>> late = browser.sendAsync(impatient, BodyHandlers.ofString());
