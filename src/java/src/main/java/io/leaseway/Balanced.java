@@ -199,8 +199,7 @@ public final class Balanced implements AutoCloseable {
         }
     }
 
-    private static void await(CompletableFuture<?> future, long timeout)
-            throws InterruptedException, TimeoutException {
+    private static void await(CompletableFuture<?> future, long timeout) throws InterruptedException, TimeoutException {
         try {
             future.get(Math.max(timeout, 0), TimeUnit.NANOSECONDS);
         } catch (ExecutionException e) {

@@ -177,7 +177,7 @@ class BudgetTest {
                 })
                 .connect());
         Budget tokens = other.budget("tokens");
-        tokens.ready(PATIENCE);
+        eventually("an allowance", () -> tokens.left() == 10);
         CompletableFuture<Void> closed = closing.thenRunAsync(other::close);
         assertTrue(tokens.trySpend(5));
         tokens.close();

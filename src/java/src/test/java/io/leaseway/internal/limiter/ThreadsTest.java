@@ -95,8 +95,7 @@ class ThreadsTest {
     @Test
     void settersAndReadersRunNoCodeOfCallers() throws Exception {
         var limiter = new GaugeLimiter(System.nanoTime(), () -> {}, Runnable::run);
-        CompletableFuture<Thread> admitted =
-                limiter.acquireAsync(1, Thread::currentThread, thread -> {});
+        CompletableFuture<Thread> admitted = limiter.acquireAsync(1, Thread::currentThread, thread -> {});
         limiter.setUsable(1, Meter.NEVER, 0);
         assertEquals(1, limiter.inUse());
         assertNotEquals(Thread.currentThread(), admitted.get(10, TimeUnit.SECONDS));

@@ -362,7 +362,7 @@ class MessagesTest {
     void aConnectionThatCannotBeMadeIsRefused() {
         var refused = assertThrows(
                 Dialer.RefusedException.class,
-                () -> new Dialer(null, "a b", null, false, "test").connect("127.0.0.1:1"));
+                () -> new Dialer(null, "a@b", null, false, "test").connect("127.0.0.1:1"));
         assertTrue(refused.getMessage().startsWith("127.0.0.1:1: "), refused.getMessage());
     }
 
@@ -370,14 +370,12 @@ class MessagesTest {
     void hintsAreReceivedOneByOne() throws Exception {
         Server server = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
                 .addService(ServerServiceDefinition.builder("leaseway.push.v1.Push")
-                        .addMethod(
-                                Conn.WATCH,
-                                ServerCalls.asyncServerStreamingCall((request, hints) -> {
-                                    for (int n = 0; n < 3; n++) {
-                                        hints.onNext(Hint.getDefaultInstance());
-                                    }
-                                    hints.onCompleted();
-                                }))
+                        .addMethod(Conn.WATCH, ServerCalls.asyncServerStreamingCall((request, hints) -> {
+                            for (int n = 0; n < 3; n++) {
+                                hints.onNext(Hint.getDefaultInstance());
+                            }
+                            hints.onCompleted();
+                        }))
                         .build())
                 .build()
                 .start();
