@@ -77,6 +77,22 @@ public final class Gauge extends Resource implements Limiter {
         return limiter.tryAcquire(Checks.count(n)) ? Optional.of(keep(n)) : Optional.empty();
     }
 
+    /**
+     * As {@link #acquire(long, Duration)}. It is empty if the timeout ends first.
+     *
+     * @param n the number of permits
+     * @param timeout the maximum time to wait
+     * @throws InterruptedException if the thread is interrupted first
+     * @throws ClosedException if the limiter is closed
+     */
+    public Optional<Permit> tryAcquire(long n, Duration timeout) throws InterruptedException {
+        try {
+            return Optional.of(acquire(n, timeout));
+        } catch (TimeoutException e) {
+            return Optional.empty();
+        }
+    }
+
     /** Waits for a permit without blocking. A future that is cancelled takes nothing. */
     public CompletableFuture<Permit> acquireAsync() {
         return acquireAsync(1);

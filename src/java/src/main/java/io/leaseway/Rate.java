@@ -78,6 +78,23 @@ public final class Rate extends Resource implements Limiter {
         limiter.acquire(Checks.count(n), Nanos.of(timeout));
     }
 
+    /**
+     * As {@link #acquire(long, Duration)}. Returns whether the permits were taken before the timeout.
+     *
+     * @param n the number of permits
+     * @param timeout the maximum time to wait
+     * @throws InterruptedException if the thread is interrupted first
+     * @throws ClosedException if the limiter is closed
+     */
+    public boolean tryAcquire(long n, Duration timeout) throws InterruptedException {
+        try {
+            acquire(n, timeout);
+            return true;
+        } catch (TimeoutException e) {
+            return false;
+        }
+    }
+
     /** Waits for a permit without blocking. A future that is cancelled takes nothing. */
     public CompletableFuture<Void> acquireAsync() {
         return acquireAsync(1);

@@ -283,6 +283,8 @@ class ClientTest {
         ready(client);
         assertThrows(TimeoutException.class, () -> rate.acquire(1, Duration.ofMillis(20)));
         assertThrows(TimeoutException.class, () -> gauge.acquire(1, Duration.ofMillis(20)));
+        assertFalse(rate.tryAcquire(1, Duration.ofMillis(20)));
+        assertTrue(gauge.tryAcquire(1, Duration.ofMillis(20)).isEmpty());
         assertThrows(IllegalArgumentException.class, () -> rate.acquire(-1));
         assertTrue(rate.retryAfter(1).isEmpty(), "without capacity nobody knows");
 
@@ -304,6 +306,8 @@ class ClientTest {
         rate.acquireAsync().get(10, TimeUnit.SECONDS);
         gauge.acquireAsync().get(10, TimeUnit.SECONDS).close();
         assertEquals(1, client.stats().resources().get(1).taken());
+        assertTrue(rate.tryAcquire(1, Duration.ofSeconds(10)));
+        gauge.tryAcquire(1, Duration.ofSeconds(10)).orElseThrow().close();
     }
 
     /** A future that is cancelled when it is its turn has either its permits or none taken. */
