@@ -4,7 +4,10 @@ import io.leaseway.internal.limiter.Refusal;
 import java.time.Duration;
 import java.util.Optional;
 
-/** A limit refuses a request for several, see {@link Limits}. Nothing was taken from any of them. */
+/**
+ * A limit refuses a request for several, see {@link Limits}. Nothing was taken from any of them. It is no error of the
+ * program, so it has no stack trace.
+ */
 public final class RefusedException extends LeasewayException {
     private static final long serialVersionUID = 1;
 
@@ -18,6 +21,11 @@ public final class RefusedException extends LeasewayException {
         index = refusal.index();
         resource = cost.resource();
         retryAfter = refusal.retryAfter();
+    }
+
+    @Override
+    public synchronized Throwable fillInStackTrace() {
+        return this;
     }
 
     private static String reason(Cost cost, Refusal refusal) {

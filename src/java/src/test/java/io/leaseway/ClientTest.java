@@ -582,6 +582,7 @@ class ClientTest {
         var refused = assertThrows(RefusedException.class, both::tryAcquire);
         assertEquals(0, refused.index());
         assertEquals("tokens", refused.resource());
+        assertEquals(0, refused.getStackTrace().length);
         assertTrue(refused.retryAfter().orElseThrow().compareTo(Duration.ofSeconds(2)) < 0);
         assertEquals(1, slots.inUse());
         permit.close();
