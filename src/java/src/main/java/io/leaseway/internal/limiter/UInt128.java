@@ -1,6 +1,7 @@
 package io.leaseway.internal.limiter;
 
 import java.math.BigInteger;
+import java.nio.ByteBuffer;
 
 /** An unsigned integer. Sums and products saturate. */
 record UInt128(long hi, long lo) {
@@ -81,7 +82,7 @@ record UInt128(long hi, long lo) {
     }
 
     BigInteger toBigInteger() {
-        return new BigInteger(Long.toUnsignedString(hi)).shiftLeft(64).add(new BigInteger(Long.toUnsignedString(lo)));
+        return new BigInteger(1, ByteBuffer.allocate(16).putLong(hi).putLong(lo).array());
     }
 
     /** Truncates a number from 0 to 2^127. */
