@@ -380,12 +380,7 @@ public final class Client implements AutoCloseable {
     }
 
     long now() {
-        lock.lock();
-        try {
-            return clock.now();
-        } finally {
-            lock.unlock();
-        }
+        return clock.now();
     }
 
     /**

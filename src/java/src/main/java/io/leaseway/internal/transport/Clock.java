@@ -7,7 +7,7 @@ import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * The time since the client started, including the time during which the machine was suspended. The monotonic clock
- * stops during a suspend, but leases do not. Its owner serializes calls.
+ * stops during a suspend, but leases do not. Its owner serializes updates; any thread may read the time.
  */
 public final class Clock {
     private final long start = System.nanoTime();
@@ -17,7 +17,7 @@ public final class Clock {
      * The largest difference between the clocks so far. The measured difference varies a little, and time must not run
      * backwards.
      */
-    private long suspended;
+    private volatile long suspended;
 
     /** Returns when the clock was started, as a value of System.nanoTime. */
     public long start() {
