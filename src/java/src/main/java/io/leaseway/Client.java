@@ -192,6 +192,7 @@ public final class Client implements AutoCloseable {
      * @param name the name of the resource
      * @param configure changes the settings of the resource
      * @throws KindException if it is already open as another kind
+     * @throws OptionException if it is already open with other settings
      */
     public Rate rate(String name, Consumer<ResourceOptions> configure) {
         return new Rate(open(name, Opened.Kind.RATE, configure));
@@ -212,6 +213,7 @@ public final class Client implements AutoCloseable {
      * @param name the name of the resource
      * @param configure changes the settings of the resource
      * @throws KindException if it is already open as another kind
+     * @throws OptionException if it is already open with other settings
      */
     public Gauge gauge(String name, Consumer<ResourceOptions> configure) {
         return new Gauge(open(name, Opened.Kind.GAUGE, configure));
@@ -257,6 +259,7 @@ public final class Client implements AutoCloseable {
      * @param wants the capacity to ask for
      * @param configure changes the settings of the resource
      * @throws KindException if it is already open as another kind
+     * @throws OptionException if it is already open with other settings
      */
     public Share share(String name, double wants, Consumer<ResourceOptions> configure) {
         return new Share(open(name, Opened.Kind.SHARE, configure.andThen(options -> options.wants(wants))));
@@ -280,6 +283,7 @@ public final class Client implements AutoCloseable {
                 if (known.kind != kind) {
                     throw new KindException(name, known.kind.text, kind.text);
                 }
+                known.checkOptions(options);
                 if (known.retain()) {
                     return known;
                 }

@@ -41,6 +41,9 @@ final class Opened {
     final Client client;
     final String id;
     final Kind kind;
+    /** Those of the first handle. */
+    private final ResourceOptions options;
+
     final Mode mode;
     final long priority;
     /** One of them enforces the capacity; none for a resource without a limiter. */
@@ -79,16 +82,17 @@ final class Opened {
         this.client = client;
         this.id = id;
         this.kind = kind;
-        mode = options.mode;
-        priority = options.priority;
+        this.options = options;
+        mode = options.mode();
+        priority = options.priority();
         effectivePriority = new AtomicLong(priority);
         rate = kind == Kind.RATE
-                ? new RateLimiter(client.start(), options.burst, options.maxDebt, onPressure, client.executor())
+                ? new RateLimiter(client.start(), options.burst(), options.maxDebt(), onPressure, client.executor())
                 : null;
         gauge = kind == Kind.GAUGE ? new GaugeLimiter(client.start(), onPressure, client.executor()) : null;
         spender = kind == Kind.BUDGET ? new Spender(client.start(), onPressure, client.executor()) : null;
-        if (options.wants != null) {
-            fixed = options.wants;
+        if (options.wants() != null) {
+            fixed = options.wants();
         } else {
             demand = new Demand(kind == Kind.GAUGE);
         }
@@ -101,6 +105,11 @@ final class Opened {
 
     boolean estimatesWants() {
         return Locked.get(lock, () -> demand != null);
+    }
+
+    /** Checks the settings of another handle. */
+    void checkOptions(ResourceOptions others) {
+        options.checkOther(others, Locked.get(lock, () -> demand == null ? fixed : null));
     }
 
     void setFixedWants(double wants) {

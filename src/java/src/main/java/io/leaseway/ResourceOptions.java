@@ -5,16 +5,64 @@ import io.leaseway.internal.limiter.RateLimiter;
 import java.time.Duration;
 import java.util.Objects;
 
-/** The settings of a resource. All handles of a resource share the settings of the first one. */
+/**
+ * The settings of a resource. All handles of a resource share the settings of the first one. Others may leave them out,
+ * or repeat them.
+ */
 public final class ResourceOptions {
-    Double wants;
-    long priority;
-    Mode mode;
-    Burst burst = Burst.SMOOTH;
-    long maxDebt = RateLimiter.DEFAULT_MAX_DEBT;
+    private final Mode modeOfClient;
+    /** null means that it was not set, here and below. */
+    private Double wants;
 
-    ResourceOptions(Mode mode) {
-        this.mode = mode;
+    private Long priority;
+    private Mode mode;
+    private Burst burst;
+    private Long maxDebt;
+
+    ResourceOptions(Mode modeOfClient) {
+        this.modeOfClient = modeOfClient;
+    }
+
+    /** Returns the wants, or null if they are estimated. */
+    Double wants() {
+        return wants;
+    }
+
+    long priority() {
+        return priority == null ? 0 : priority;
+    }
+
+    Mode mode() {
+        return mode == null ? modeOfClient : mode;
+    }
+
+    Burst burst() {
+        return burst == null ? Burst.SMOOTH : burst;
+    }
+
+    long maxDebt() {
+        return maxDebt == null ? RateLimiter.DEFAULT_MAX_DEBT : maxDebt;
+    }
+
+    /**
+     * Checks the settings of another handle of a resource that these have opened. wantsNow are its wants if they were
+     * changed since, or null.
+     */
+    void checkOther(ResourceOptions other, Double wantsNow) {
+        if (other.wants != null && !other.wants.equals(wantsNow)) {
+            check("wants", other.wants, wants == null ? "estimated ones" : wants);
+        }
+        check("priority", other.priority, priority());
+        check("mode", other.mode, mode());
+        check("burst", other.burst, burst());
+        check("maximum debt", other.maxDebt, maxDebt());
+    }
+
+    private static void check(String setting, Object other, Object first) {
+        if (other != null && !other.equals(first)) {
+            throw new OptionException(
+                    setting, other + ", but the resource is open with " + first + ": handles share their settings");
+        }
     }
 
     /**

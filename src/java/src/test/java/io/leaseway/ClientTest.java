@@ -62,6 +62,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import java.util.function.Function;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Assumptions;
@@ -88,7 +89,7 @@ class ClientTest {
         return connect(capacity, builder -> {});
     }
 
-    private Client connect(double capacity, java.util.function.Consumer<ClientBuilder> configure) {
+    private Client connect(double capacity, Consumer<ClientBuilder> configure) {
         server = kept(new FakeServer(capacity));
         ClientBuilder builder = Client.builder(server.address).logger(Quiet.LOGGER);
         configure.accept(builder);
@@ -135,6 +136,32 @@ class ClientTest {
         assertThrows(OptionException.class, () -> client.rate("r", options -> options.burst(Double.NaN)));
         assertThrows(OptionException.class, () -> client.rate("r", options -> options.window(Duration.ofNanos(-1))));
         assertThrows(NullPointerException.class, () -> client.rate("r", options -> options.mode(null)));
+    }
+
+    @Test
+    void handlesOfAResourceShareTheirSettings() {
+        Client client = connect(1);
+        client.rate(
+                "r",
+                options -> options.wants(5).priority(2).mode(Mode.SAFE).burst(3).maxDebt(9));
+        client.rate("r");
+        client.rate(
+                "r",
+                options -> options.wants(5).priority(2).mode(Mode.SAFE).burst(3).maxDebt(9));
+        Map<String, Consumer<ResourceOptions>> others = Map.of(
+                "wants", options -> options.wants(6),
+                "priority", options -> options.priority(0),
+                "mode", options -> options.mode(Mode.PESSIMISTIC),
+                "burst", options -> options.window(Duration.ofSeconds(1)),
+                "maximum debt", options -> options.maxDebt(8));
+        others.forEach((setting, configure) -> assertEquals(
+                setting,
+                assertThrows(OptionException.class, () -> client.rate("r", configure))
+                        .setting()));
+        client.rate("r").setWants(6);
+        client.rate("r", others.get("wants"));
+        client.rate("estimated");
+        assertThrows(OptionException.class, () -> client.rate("estimated", others.get("wants")));
     }
 
     /** Their sums must not overflow. */

@@ -38,6 +38,16 @@ public record Burst(Kind kind, double amount) {
         return new Burst(Kind.PERMITS, permits);
     }
 
+    /** Describes it for errors. */
+    @Override
+    public String toString() {
+        return switch (kind) {
+            case SMOOTH -> "the default";
+            case WINDOW -> "the capacity of " + amount + " s";
+            case PERMITS -> amount + " permits";
+        };
+    }
+
     /** Returns the permits that may be saved up at this capacity: at least one, unlimited if the capacity is. */
     double at(double capacity) {
         double permits = switch (kind) {
