@@ -388,8 +388,9 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Releases all leases, and waits until that is done or has failed once; then they expire. That takes at most the
-     * deadline of a request, or twice that if a request is in flight. Callers that wait at a limiter get a
+     * Releases all leases, and waits until that is done or has failed once; then they expire. Close the permits of gauges
+     * first, because the server gives to others what is still in use. A request releases 1,000 leases and takes at most
+     * the deadline of a request; one that is in flight is awaited first. Callers that wait at a limiter get a
      * {@link ClosedException}. It is idempotent. If the thread is interrupted, it returns at once, and so it does in the
      * thread of the client, where an executor that runs tasks directly may call it.
      */
