@@ -5,12 +5,12 @@ import io.leaseway.Rate;
 import io.leaseway.Reservation;
 import java.time.Duration;
 
-/** A budget of tokens per minute, for calls whose cost is known only at their end. */
+/** Tokens per minute, for calls whose cost is known only at their end. */
 public final class Tokens {
-    private final Rate budget;
+    private final Rate tokens;
 
     public Tokens(Client client) {
-        budget = client.rate("model-tokens", options -> options.window(Duration.ofMinutes(1)));
+        tokens = client.rate("model-tokens", options -> options.window(Duration.ofMinutes(1)));
     }
 
     /** A call of a model. */
@@ -19,14 +19,12 @@ public final class Tokens {
         long call(String prompt) throws InterruptedException;
     }
 
+    /** Calls a model. If it throws an exception, all tokens count as used. */
     public long complete(Model model, String prompt, long atMost) throws InterruptedException {
-        Reservation reservation = budget.reserve(atMost);
-        long used = 0;
-        try {
-            used = model.call(prompt);
-            return used;
-        } finally {
+        try (Reservation reservation = tokens.reserve(atMost)) {
+            long used = model.call(prompt);
             reservation.settle(used);
+            return used;
         }
     }
 }
