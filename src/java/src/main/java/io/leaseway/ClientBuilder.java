@@ -174,8 +174,7 @@ public final class ClientBuilder {
     }
 
     /**
-     * Does not listen for hints of the server that asking now would change a lease. Changes take refresh intervals
-     * instead of round trips, and there is one stream less.
+     * Disables push hints. Lease changes then take a refresh interval instead of a round trip.
      */
     public ClientBuilder withoutHints() {
         listensToHints = false;

@@ -5,8 +5,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeoutException;
 
 /**
- * What an operation waits for before it begins: a {@link Rate}, a {@link Gauge}, or several of them as
- * {@link Limits}.
+ * A limiter that admits operations: a {@link Rate}, a {@link Gauge}, or several as {@link Limits}.
  */
 public interface Limiter {
     /**

@@ -12,8 +12,8 @@ import java.util.concurrent.TimeoutException;
  * A handle of a rate: a resource with a capacity in permits per second.
  *
  * <p>In any period T at most capacity · T plus the burst pass. Waiting callers are served first come, first served, and
- * a wait that is interrupted, cancelled or times out takes nothing. No call waits for a server: permits come from the
- * lease.
+ * a wait that is interrupted, cancelled or times out takes nothing. Permits come from the lease, so {@code try…} calls
+ * never wait for a server.
  */
 public final class Rate extends Resource implements Limiter {
     private static final Permit USED = () -> {};
