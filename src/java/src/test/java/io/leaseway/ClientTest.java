@@ -356,6 +356,8 @@ class ClientTest {
                 future.get(5, TimeUnit.SECONDS).close();
             }
             eventually("all is returned", () -> gauge.inUse() == 0);
+            assertEquals(0, only(client).waiting());
+            gauge.tryAcquire(5).orElseThrow().close();
         }
         System.out.println(granted + " of 500 were granted");
     }
@@ -669,9 +671,13 @@ class ClientTest {
     /** Lets the body of /held go on. */
     private final CompletableFuture<Void> released = new CompletableFuture<>();
 
+    /** The number of requests for /. */
+    private final AtomicInteger served = new AtomicInteger();
+
     private HttpServer startWeb() throws IOException {
         HttpServer web = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
         web.createContext("/", exchange -> {
+            served.incrementAndGet();
             byte[] body = "hello".getBytes(StandardCharsets.UTF_8);
             exchange.sendResponseHeaders(200, body.length);
             exchange.getResponseBody().write(body);
@@ -697,7 +703,8 @@ class ClientTest {
     @Test
     void httpRequestsHoldAPermitUntilTheirBodyEnds() throws Exception {
         URI uri = uri(startWeb());
-        Gauge gauge = connect(1).gauge("g", options -> options.wants(1));
+        Client client = connect(1);
+        Gauge gauge = client.gauge("g", options -> options.wants(1));
         HttpClient browser = new LimitedHttpClient(HttpClient.newHttpClient(), gauge);
         HttpRequest request = HttpRequest.newBuilder(uri).build();
         HttpRequest held = HttpRequest.newBuilder(uri.resolve("held")).build();
@@ -726,9 +733,14 @@ class ClientTest {
         assertEquals(0, gauge.inUse());
         Permit permit = gauge.acquire();
         CompletableFuture<HttpResponse<String>> waiting = browser.sendAsync(request, BodyHandlers.ofString());
+        eventually("it waits", () -> only(client).waiting() == 1);
         waiting.cancel(true);
+        assertEquals(0, only(client).waiting(), "a cancelled request waits");
         permit.close();
-        eventually("a cancelled request takes nothing", () -> gauge.inUse() == 0);
+        assertEquals(0, gauge.inUse());
+        int before = served.get();
+        browser.send(request, BodyHandlers.ofString());
+        assertEquals(before + 1, served.get(), "the cancelled request was sent");
         HttpRequest refused =
                 HttpRequest.newBuilder(URI.create("http://127.0.0.1:1/")).build();
         assertThrows(IOException.class, () -> browser.send(refused, BodyHandlers.ofString()));
@@ -753,7 +765,8 @@ class ClientTest {
 
     @Test
     void grpcCallsAndStreamsHoldAPermit() throws Exception {
-        Gauge gauge = connect(1).gauge("g", options -> options.wants(1));
+        Client client = connect(1);
+        Gauge gauge = client.gauge("g", options -> options.wants(1));
         FakeServer other = kept(new FakeServer(1));
         ManagedChannel channel = Grpc.newChannelBuilder(other.address, InsecureChannelCredentials.create())
                 .intercept(new LimitingClientInterceptor(gauge))
@@ -772,9 +785,12 @@ class ClientTest {
                 () -> ClientCalls.blockingUnaryCall(channel, Conn.GET_CAPACITY, impatient, request));
         assertEquals(Status.Code.DEADLINE_EXCEEDED, late.getStatus().getCode());
         var waiting = ClientCalls.futureUnaryCall(channel.newCall(Conn.GET_CAPACITY, CallOptions.DEFAULT), request);
+        eventually("it waits", () -> only(client).waiting() == 1);
         waiting.cancel(true);
+        assertEquals(0, only(client).waiting(), "a cancelled call waits");
         channel.shutdownNow();
         eventually("the stream ends", () -> gauge.inUse() == 0);
+        assertEquals(1, other.asked.get(), "a cancelled call was sent");
     }
 
     @Test

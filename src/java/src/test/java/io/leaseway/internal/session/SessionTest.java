@@ -18,6 +18,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.SplittableRandom;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
 /** In virtual time. */
@@ -696,9 +697,13 @@ class SessionTest {
     /** Any sequence of calls keeps the rules that a server relies on. */
     @Test
     void anyStepsKeepTheRules() {
+        int streamed = 0;
         for (int seed = 0; seed < 300; seed++) {
-            new RandomSteps(seed).run();
+            var steps = new RandomSteps(seed);
+            steps.run();
+            streamed += steps.isStreamed ? 1 : 0;
         }
+        assertTrue(streamed > 100, streamed + " of 300 used a stream");
     }
 
     private static final class RandomSteps {
@@ -709,10 +714,16 @@ class SessionTest {
         private long now;
         private long sent;
         private Outgoing flight;
+        /** A message on a stream was answered. */
+        private boolean isStreamed;
 
         RandomSteps(int seed) {
             random = new SplittableRandom(seed + 1000);
             session = newSession(2, seed, "a:1", "b:1");
+            if (seed % 2 == 0) {
+                session.offerStream("a:1", 2);
+                session.offerStream("b:1", 2);
+            }
         }
 
         void run() {
@@ -734,11 +745,27 @@ class SessionTest {
         }
 
         private void check(Outgoing outgoing) {
-            assertNotEquals(outgoing.asks().isEmpty(), outgoing.releases().isEmpty());
-            for (Ask ask : outgoing.asks()) {
+            long parts = Stream.of(
+                            !outgoing.asks().isEmpty(), !outgoing.releases().isEmpty(), outgoing.stream() != null)
+                    .filter(part -> part)
+                    .count();
+            assertEquals(1, parts);
+            for (String name : renewed(outgoing)) {
+                assertNotNull(session.lease(now, name), "a lease that has expired is renewed");
+            }
+            for (Ask ask : outgoing.stated()) {
                 assertTrue(ask.has() == null || ask.has().isLive(now));
                 assertTrue(ask.had() == null || !ask.had().isLive(now));
             }
+        }
+
+        private List<String> renewed(Outgoing outgoing) {
+            return outgoing.stream() == null
+                    ? List.of()
+                    : outgoing.stream().renewed().stream()
+                            .flatMap(range -> IntStream.range(range.first(), range.first() + range.count())
+                                    .mapToObj(session::streamId))
+                            .toList();
         }
 
         private void step(String name) {
@@ -758,11 +785,35 @@ class SessionTest {
             }
         }
 
+        private void reportStream(StreamRequest message) {
+            List<StreamReply.Grant> grants = new ArrayList<>();
+            List<Integer> leftOut = new ArrayList<>();
+            for (StreamRequest.Stated stated : message.stated()) {
+                if (random.nextInt(4) == 0) {
+                    leftOut.add(stated.index());
+                } else {
+                    Given lease = given("", random.nextDouble() * 100, random.nextInt(1000));
+                    grants.add(new StreamReply.Grant(stated.index(), lease));
+                }
+            }
+            List<String> renewed = renewed(flight);
+            var reply = new StreamReply(0, grants, leftOut, random.nextInt(8) == 0);
+            if (session.streamAnswered(now, flight.number(), reply) && !reply.isRestart()) {
+                flight.stated().forEach(ask -> ends.put(ask.id(), sent + 60 * SECOND));
+                renewed.forEach(name -> ends.put(name, sent + 60 * SECOND));
+                isStreamed = true;
+            }
+        }
+
         private void report() {
             switch (random.nextInt(4)) {
                 case 0 -> session.failed(now, flight.number());
                 case 1 -> session.redirected(now, flight.number(), "b:1");
                 default -> {
+                    if (flight.stream() != null) {
+                        reportStream(flight.stream());
+                        return;
+                    }
                     List<Given> leases = flight.asks().stream()
                             .map(ask -> given(ask.id(), random.nextDouble() * 100, random.nextInt(1000)))
                             .toList();
