@@ -80,6 +80,7 @@ class ClientTest {
 
     @AfterEach
     void closeAll() throws Exception {
+        released.complete(null);
         for (int i = opened.size() - 1; i >= 0; i--) {
             opened.get(i).close();
         }
