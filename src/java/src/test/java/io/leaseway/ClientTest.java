@@ -338,6 +338,27 @@ class ClientTest {
         gauge.tryAcquire(1, Duration.ofSeconds(10)).orElseThrow().close();
     }
 
+    /** A future may also be completed by its owner, as by completeOnTimeout. */
+    @Test
+    void futuresThatAreCompletedOtherwiseLeaveTheQueue() throws Exception {
+        Client client = connect(0);
+        Rate rate = client.rate("r", options -> options.wants(1));
+        Gauge gauge = client.gauge("g", options -> options.wants(1));
+        server.budgets.add("b");
+        Budget budget = client.budget("b");
+        ready(client);
+        rate.acquireAsync(3).complete(null);
+        gauge.acquireAsync(1).complete(() -> {});
+        client.limits(rate.of(3), gauge.of()).acquireAsync().complete(() -> {});
+        client.limits(rate.of(3), budget.of(1)).acquireAsync().complete(() -> {});
+        client.stats().resources().forEach(resource -> assertEquals(0, resource.waiting(), resource.name()));
+        CompletableFuture<Void> spent = budget.spendAsync(8);
+        spent.complete(null);
+        server.capacity = 10;
+        budget.spend(5, Duration.ofSeconds(20));
+        assertEquals(5, budget.spent());
+    }
+
     /** A future that is cancelled when it is its turn has either its permits or none taken. */
     @Test
     void cancellationsThatRaceLoseNoPermits() throws Exception {

@@ -207,11 +207,7 @@ public final class JointBudgets {
      */
     public <T> CompletableFuture<T> acquireAsync(Function<Amounts, T> make, Consumer<T> discard) {
         var wait = new Wait<>(make, discard);
-        wait.future.whenComplete((result, error) -> {
-            if (error != null) {
-                wait.cancel();
-            }
-        });
+        wait.future.whenComplete((result, error) -> wait.cancel());
         wait.takeAmounts(new HashMap<>());
         return wait.future;
     }

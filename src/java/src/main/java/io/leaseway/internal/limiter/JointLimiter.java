@@ -197,7 +197,7 @@ public final class JointLimiter {
         }
         delivery.begin(ticket);
         future.whenComplete((result, error) -> {
-            if (error != null) {
+            if (ticket.state == State.QUEUED || ticket.state == State.ADMITTED) {
                 cancel(ticket);
             }
         });

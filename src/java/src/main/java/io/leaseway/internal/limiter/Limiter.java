@@ -232,7 +232,7 @@ public abstract class Limiter {
 
     /**
      * Waits for n permits at once without blocking. make turns the promise of the permits into the result. If the
-     * future has ended otherwise by then, because it was cancelled, nothing is taken; discard undoes a result that came
+     * future has ended otherwise by then, such as by a cancellation or a timeout, nothing is taken; discard undoes a result that came
      * a moment too late.
      */
     public final <T> CompletableFuture<T> acquireAsync(long n, Function<Promise, T> make, Consumer<T> discard) {
@@ -256,7 +256,8 @@ public abstract class Limiter {
             return future;
         }
         future.whenComplete((result, error) -> {
-            if (error != null) {
+            State state = delivery.waiter.state;
+            if (state == State.QUEUED || state == State.ADMITTED) {
                 leave(delivery.waiter);
             }
         });

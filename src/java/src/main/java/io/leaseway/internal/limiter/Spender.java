@@ -191,11 +191,7 @@ public final class Spender {
                 future.completeExceptionally(error);
             }
         }));
-        future.whenComplete((result, error) -> {
-            if (error != null) {
-                leave(waiter);
-            }
-        });
+        future.whenComplete((result, error) -> leave(waiter));
         return future;
     }
 
