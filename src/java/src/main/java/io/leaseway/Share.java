@@ -36,6 +36,9 @@ public final class Share extends Resource {
      * @param inUse the amount
      */
     public void hold(double inUse) {
+        if (Double.isNaN(inUse)) {
+            throw new IllegalArgumentException("leaseway: an amount in use that is not a number");
+        }
         if (opened.hold(inUse)) {
             opened.client.demandChanged(opened);
         }
