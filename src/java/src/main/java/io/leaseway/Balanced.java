@@ -217,8 +217,8 @@ public final class Balanced implements AutoCloseable {
     }
 
     /**
-     * Returns the underlying balancer, for sticky sessions and draining. Its picks have no permit yet, and its shares
-     * follow the leases.
+     * Returns the underlying balancer, for sticky sessions and draining. Its picks have no permit yet. Its shares follow
+     * the leases: do not set them.
      */
     public Balancer<Rate> balancer() {
         return balancer;
