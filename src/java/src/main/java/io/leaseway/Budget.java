@@ -185,6 +185,12 @@ public final class Budget extends Resource {
         BudgetLease period = spender.period();
         return period == null || period.end() == null
                 ? Optional.empty()
-                : Optional.of(new Period(Instant.ofEpochSecond(period.start()), Instant.ofEpochSecond(period.end())));
+                : Optional.of(new Period(instant(period.start()), instant(period.end())));
+    }
+
+    /** Returns a time that a server has sent, as far as an instant can say it. */
+    private static Instant instant(long unix) {
+        long earliest = Instant.MIN.getEpochSecond();
+        return Instant.ofEpochSecond(Math.min(Math.max(unix, earliest), Instant.MAX.getEpochSecond()));
     }
 }

@@ -256,7 +256,12 @@ public final class Answer {
             burst = (long) (Math.min(pool.getBurstSeconds(), Pool.MAX_BURST / 1e9) * 1e9);
         }
         return new Pool(
-                PoolStanding.values()[pool.getState().getNumber()],
+                switch (pool.getState()) {
+                    case WAITING -> PoolStanding.WAITING;
+                    case FREE -> PoolStanding.FREE;
+                    case PRIORITY -> PoolStanding.PRIORITY;
+                    case REVOKING -> PoolStanding.REVOKING;
+                },
                 finite(pool.getAssigned()),
                 finite(pool.getMinCapacity()),
                 pool.getReason(),
