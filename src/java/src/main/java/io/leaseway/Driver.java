@@ -47,7 +47,7 @@ final class Driver implements Runnable {
     /** null if the client does not listen to hints. */
     private final Hints hints;
 
-    private final Thread thread = new Thread(this, "leaseway-client");
+    private final Thread thread = new Thread(null, this, "leaseway-client", 0, false);
     private final BlockingQueue<Runnable> events = new LinkedBlockingQueue<>();
     private final AtomicBoolean isWoken = new AtomicBoolean();
     private final AtomicBoolean hasPressure = new AtomicBoolean();

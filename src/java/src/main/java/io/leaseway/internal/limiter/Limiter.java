@@ -58,7 +58,7 @@ public abstract class Limiter {
 
     private static ScheduledThreadPoolExecutor newTimers() {
         var timers = new ScheduledThreadPoolExecutor(1, task -> {
-            var thread = new Thread(task, "leaseway-timer");
+            var thread = new Thread(null, task, "leaseway-timer", 0, false);
             thread.setDaemon(true);
             return thread;
         });
