@@ -26,11 +26,8 @@ final class Environment {
         }
         boolean isSecured = isSet(variables, "LEASEWAY_TLS") || !(ca + certificate + name).isEmpty();
         if (isSecured) {
-            try {
-                credentials(ca, certificate, key);
-            } catch (UncheckedIOException | IllegalArgumentException e) {
-                throw new OptionException("LEASEWAY_TLS_CA", e.getMessage());
-            }
+            check("LEASEWAY_TLS_CA", ca, "", "");
+            check("LEASEWAY_TLS_CERT", "", certificate, key);
             builder.tls(() -> credentials(ca, certificate, key));
         }
         if (!name.isEmpty()) {
@@ -44,6 +41,14 @@ final class Environment {
             builder.allowClearToken();
         }
         return builder;
+    }
+
+    private static void check(String variable, String ca, String certificate, String key) {
+        try {
+            credentials(ca, certificate, key);
+        } catch (UncheckedIOException | IllegalArgumentException e) {
+            throw new OptionException(variable, e.getMessage());
+        }
     }
 
     private static ChannelCredentials credentials(String ca, String certificate, String key) {

@@ -230,6 +230,17 @@ class ClientTest {
     }
 
     @Test
+    void filesOfTheEnvironmentThatCannotBeReadAreNamed() {
+        Map<String, Map<String, String>> missing = Map.of(
+                "LEASEWAY_TLS_CA", Map.of("LEASEWAY_TLS_CA", "/missing"),
+                "LEASEWAY_TLS_CERT", Map.of("LEASEWAY_TLS_CERT", "/missing", "LEASEWAY_TLS_KEY", "/missing"));
+        missing.forEach((name, variables) -> assertEquals(
+                name,
+                assertThrows(OptionException.class, () -> Environment.builder(variables))
+                        .setting()));
+    }
+
+    @Test
     void tokensAreNotSentByCredentialsWithoutTls() throws Exception {
         connect(1);
         // No address of loopback, although it leads there.
