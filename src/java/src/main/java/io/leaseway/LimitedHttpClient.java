@@ -12,6 +12,7 @@ import java.net.http.HttpResponse.BodyHandler;
 import java.net.http.HttpResponse.BodySubscriber;
 import java.net.http.HttpResponse.PushPromiseHandler;
 import java.net.http.HttpTimeoutException;
+import java.net.http.WebSocket;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.List;
@@ -167,6 +168,12 @@ public final class LimitedHttpClient extends HttpClient {
             permit.close();
             body.onComplete();
         }
+    }
+
+    /** Returns a builder of the base: web sockets do not wait for the limiter. */
+    @Override
+    public WebSocket.Builder newWebSocketBuilder() {
+        return base.newWebSocketBuilder();
     }
 
     @Override
