@@ -175,16 +175,6 @@ public final class RateLimiter extends Limiter {
         }
     }
 
-    /** Returns the whole permits available without waiting; 0 while a caller waits. */
-    public long available() {
-        long now = lock();
-        try {
-            return queue.hasWaiters() ? 0 : Math.max(bucket.available(now) - queue.reserved(), 0);
-        } finally {
-            unlock();
-        }
-    }
-
     /** Returns the current state. */
     public Standing standing() {
         long now = lock();
