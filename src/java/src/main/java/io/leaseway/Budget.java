@@ -112,7 +112,7 @@ public final class Budget extends Resource {
      * @param amount the amount
      */
     public CompletableFuture<BudgetReservation> reserveAsync(double amount) {
-        return spender.spendAsync(BudgetBook.check(amount), era -> keep(amount, era), (era, late) -> late.cancel());
+        return spender.spendAsync(BudgetBook.check(amount), era -> keep(amount, era), (late, era) -> late.cancel());
     }
 
     private long spendForever(double amount) throws InterruptedException {

@@ -7,9 +7,6 @@ final class Checks {
     /** The bound of servers. */
     static final double MAX_WANTS = 1e15;
 
-    /** The maximum number of permits, so that sums do not overflow. */
-    private static final long MAX_COUNT = 1_000_000_000_000_000L;
-
     /** The bound of servers. */
     private static final int MAX_ID_BYTES = 256;
 
@@ -43,9 +40,10 @@ final class Checks {
         return count((long) n);
     }
 
+    /** Checks a number of permits. It is bounded, so that sums do not overflow. */
     static long count(long n) {
-        if (n < 0 || n > MAX_COUNT) {
-            throw new IllegalArgumentException("leaseway: " + n + " permits are not from 0 to " + MAX_COUNT);
+        if (n < 0 || n > MAX_WANTS) {
+            throw new IllegalArgumentException("leaseway: " + n + " permits are not from 0 to " + MAX_WANTS);
         }
         return n;
     }

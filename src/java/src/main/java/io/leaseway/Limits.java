@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.IntConsumer;
 
 /**
  * Several limits that an operation needs permits or amounts of, made by {@link Client#limits}.
@@ -199,12 +200,8 @@ public final class Limits implements Limiter {
         return changed;
     }
 
-    private interface ForRate {
-        void accept(int index);
-    }
-
     /** Does something at each rate, then throws the first exception. */
-    void eachRate(ForRate act) {
+    void eachRate(IntConsumer act) {
         DebtExceededException first = null;
         for (int i = 0; i < costs.size(); i++) {
             Opened opened = costs.get(i).opened;

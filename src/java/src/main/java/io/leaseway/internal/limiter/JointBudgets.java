@@ -248,7 +248,7 @@ public final class JointBudgets {
                 return;
             }
             CompletableFuture<Long> spent =
-                    refusing.spender.spendAsync(refusing.amount, era -> era, (era, unused) -> refusing.giveBack(era));
+                    refusing.spender.spendAsync(refusing.amount, era -> era, (unused, era) -> refusing.giveBack(era));
             enter(spent);
             spent.whenComplete((era, error) -> {
                 if (error == null) {

@@ -19,6 +19,7 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.LongConsumer;
 import java.util.function.LongFunction;
 import java.util.function.LongSupplier;
+import java.util.function.ObjLongConsumer;
 
 /**
  * Spends from the allowance of a budget, first come, first served. It adds a lock and a clock to a book. The lock is
@@ -154,23 +155,14 @@ public final class Spender {
      * is spent.
      */
     public CompletableFuture<Void> spendAsync(double amount) {
-        return spendAsync(amount, era -> null, (era, unused) -> settle(amount, 0, era));
-    }
-
-    /**
-     * Interface of what undoes a result of an era.
-     *
-     * @param <T> the type of the result
-     */
-    public interface Discard<T> {
-        void discard(long era, T result);
+        return spendAsync(amount, era -> null, (unused, era) -> settle(amount, 0, era));
     }
 
     /**
      * Waits for an amount without blocking. make turns the era into the result. If the future has ended otherwise by
      * then, because it was cancelled, nothing is spent; discard undoes a result that came a moment too late.
      */
-    public <T> CompletableFuture<T> spendAsync(double amount, LongFunction<T> make, Discard<T> discard) {
+    public <T> CompletableFuture<T> spendAsync(double amount, LongFunction<T> make, ObjLongConsumer<T> discard) {
         Waiter waiter;
         try {
             waiter = enqueue(amount);
@@ -179,7 +171,7 @@ public final class Spender {
         }
         var future = new CompletableFuture<T>();
         LongConsumer deliver =
-                era -> Futures.complete(future, () -> make.apply(era), late -> discard.discard(era, late));
+                era -> Futures.complete(future, () -> make.apply(era), late -> discard.accept(late, era));
         if (waiter.isDone()) {
             deliver.accept(waiter.era);
             return future;
