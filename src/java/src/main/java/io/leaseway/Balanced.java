@@ -70,7 +70,7 @@ public final class Balanced implements AutoCloseable {
     private void follow(int index) {
         Rate rate = balancer.backends().get(index);
         boolean isClosed = rate.opened.isClosed();
-        Opened.Current current = rate.opened.current();
+        ResourceState.Current current = rate.opened.current();
         setCapacity(index, current.usable().capacity());
         if (!isClosed && !closed.isDone()) {
             current.changed().thenRun(() -> follow(index));

@@ -23,7 +23,7 @@ import java.util.concurrent.TimeoutException;
 public final class Budget extends Resource {
     private final Spender spender;
 
-    Budget(Opened opened) {
+    Budget(ResourceState opened) {
         super(opened);
         spender = opened.spender;
     }

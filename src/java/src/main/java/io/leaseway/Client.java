@@ -74,7 +74,7 @@ public final class Client implements AutoCloseable {
     private final ReentrantLock lock = new ReentrantLock();
     private final Clock clock = new Clock();
     private final Session session;
-    private final Map<String, Opened> opened = new HashMap<>();
+    private final Map<String, ResourceState> opened = new HashMap<>();
     /** No resources can be opened. */
     private boolean isClosing;
     /** Nothing is wanted, only releases are sent. */
@@ -100,10 +100,10 @@ public final class Client implements AutoCloseable {
     }
 
     /** A scheduled estimate of the wants of a resource. */
-    private record Estimate(long at, Opened resource) {}
+    private record Estimate(long at, ResourceState resource) {}
 
     /** A change of what may be used of a resource, with the newest lease of a budget, or null. */
-    private record Change(Opened resource, Usable usable, Lease allowance) {}
+    private record Change(ResourceState resource, Usable usable, Lease allowance) {}
 
     Client(ClientBuilder settings) {
         id = settings.id == null ? uniqueId() : settings.id;
@@ -195,7 +195,7 @@ public final class Client implements AutoCloseable {
      * @throws OptionException if it is already open with other settings
      */
     public Rate rate(String name, Consumer<ResourceOptions> configure) {
-        return new Rate(open(name, Opened.Kind.RATE, configure));
+        return new Rate(open(name, ResourceState.Kind.RATE, configure));
     }
 
     /**
@@ -216,7 +216,7 @@ public final class Client implements AutoCloseable {
      * @throws OptionException if it is already open with other settings
      */
     public Gauge gauge(String name, Consumer<ResourceOptions> configure) {
-        return new Gauge(open(name, Opened.Kind.GAUGE, configure));
+        return new Gauge(open(name, ResourceState.Kind.GAUGE, configure));
     }
 
     /**
@@ -227,8 +227,8 @@ public final class Client implements AutoCloseable {
      */
     public Budget budget(String name) {
         // Nothing may be spent after the expiry.
-        return new Budget(
-                open(name, Opened.Kind.BUDGET, options -> options.wants(0).mode(Mode.PESSIMISTIC)));
+        return new Budget(open(
+                name, ResourceState.Kind.BUDGET, options -> options.wants(0).mode(Mode.PESSIMISTIC)));
     }
 
     /**
@@ -262,15 +262,15 @@ public final class Client implements AutoCloseable {
      * @throws OptionException if it is already open with other settings
      */
     public Share share(String name, double wants, Consumer<ResourceOptions> configure) {
-        return new Share(open(name, Opened.Kind.SHARE, configure.andThen(options -> options.wants(wants))));
+        return new Share(open(name, ResourceState.Kind.SHARE, configure.andThen(options -> options.wants(wants))));
     }
 
-    private Opened open(String name, Opened.Kind kind, Consumer<ResourceOptions> configure) {
+    private ResourceState open(String name, ResourceState.Kind kind, Consumer<ResourceOptions> configure) {
         Checks.id("name of the resource", name);
         var options = new ResourceOptions(mode);
         configure.accept(options);
         while (true) {
-            Opened known;
+            ResourceState known;
             lock.lock();
             try {
                 if (isClosing) {
@@ -296,8 +296,8 @@ public final class Client implements AutoCloseable {
     }
 
     /** Opens a resource that is not open. The lock must be held. */
-    private Opened openNew(String name, Opened.Kind kind, ResourceOptions options) {
-        var resource = new Opened(this, name, kind, options, driver::notePressure);
+    private ResourceState openNew(String name, ResourceState.Kind kind, ResourceOptions options) {
+        var resource = new ResourceState(this, name, kind, options, driver::notePressure);
         opened.put(name, resource);
         long now = clock.now();
         want(now, resource);
@@ -310,7 +310,7 @@ public final class Client implements AutoCloseable {
     }
 
     /** Called when the last reference of a resource was dropped. It is idempotent. */
-    void closeResource(Opened resource) {
+    void closeResource(ResourceState resource) {
         // Until the lease is released the resource stays open, so that nobody else releases it with a report from
         // before the limiter was closed.
         resource.closeLimiter();
@@ -326,7 +326,7 @@ public final class Client implements AutoCloseable {
     }
 
     /** Releases the lease of a resource whose limiter is closed. The lock must be held. */
-    private void release(Opened resource) {
+    private void release(ResourceState resource) {
         session.release(
                 resource.id,
                 resource.spender == null ? null : resource.spender.wants().spent());
@@ -351,7 +351,7 @@ public final class Client implements AutoCloseable {
     }
 
     /** Updates the demand for a resource. It is sent at once if it has changed enough. */
-    void demandChanged(Opened resource) {
+    void demandChanged(ResourceState resource) {
         lock.lock();
         try {
             if (opened.get(resource.id) == resource) {
@@ -410,8 +410,8 @@ public final class Client implements AutoCloseable {
     }
 
     /** Closes the limiters of all resources, and opens no more. Returns the resources. */
-    private List<Opened> closeLimiters() {
-        List<Opened> all;
+    private List<ResourceState> closeLimiters() {
+        List<ResourceState> all;
         lock.lock();
         try {
             isClosing = true;
@@ -420,12 +420,12 @@ public final class Client implements AutoCloseable {
         } finally {
             lock.unlock();
         }
-        all.forEach(Opened::closeLimiter);
+        all.forEach(ResourceState::closeLimiter);
         return all;
     }
 
     private void beginClosing() {
-        List<Opened> all = closeLimiters();
+        List<ResourceState> all = closeLimiters();
         lock.lock();
         try {
             isLeaving = true;
@@ -450,10 +450,10 @@ public final class Client implements AutoCloseable {
         ready(timeout, null);
     }
 
-    void ready(Duration timeout, Opened only) throws InterruptedException {
+    void ready(Duration timeout, ResourceState only) throws InterruptedException {
         long begun = System.nanoTime();
         long limit = Nanos.of(timeout);
-        List<Opened> awaited;
+        List<ResourceState> awaited;
         lock.lock();
         try {
             awaited = opened.values().stream()
@@ -465,8 +465,8 @@ public final class Client implements AutoCloseable {
         } finally {
             lock.unlock();
         }
-        for (Opened resource : awaited) {
-            Opened.Current current = resource.current();
+        for (ResourceState resource : awaited) {
+            ResourceState.Current current = resource.current();
             while (current.usable().basis() != Basis.LEASED && !isClosed(current, only)) {
                 long left = limit == Nanos.FOREVER ? limit : limit - (System.nanoTime() - begun);
                 try {
@@ -483,7 +483,7 @@ public final class Client implements AutoCloseable {
     }
 
     /** Returns whether a resource was closed, so that it is not waited for. */
-    private boolean isClosed(Opened.Current current, Opened only) {
+    private boolean isClosed(ResourceState.Current current, ResourceState only) {
         if (!current.isClosed()) {
             return false;
         }
@@ -498,7 +498,7 @@ public final class Client implements AutoCloseable {
         return true;
     }
 
-    private NotReadyException notReady(List<Opened> awaited, TimeoutException cause) {
+    private NotReadyException notReady(List<ResourceState> awaited, TimeoutException cause) {
         String why;
         lock.lock();
         try {
@@ -518,7 +518,7 @@ public final class Client implements AutoCloseable {
 
     /** Returns a snapshot of counters and resources. */
     public Stats stats() {
-        List<Opened> all;
+        List<ResourceState> all;
         long now;
         lock.lock();
         try {
@@ -562,7 +562,7 @@ public final class Client implements AutoCloseable {
     }
 
     /** Updates the demand for a resource. The lock must be held. */
-    private void want(long now, Opened resource) {
+    private void want(long now, ResourceState resource) {
         Wants wants = resource.wants(now);
         Lease lease = session.lease(now, resource.id);
         if (lease != null && wants.outstanding() > 0 && wants.outstanding() <= lease.capacity()) {
@@ -592,8 +592,8 @@ public final class Client implements AutoCloseable {
      * request and those that are scheduled. Others are skipped, because there may be a hundred thousand. The lock must
      * be held.
      */
-    private List<Opened> dueEstimates(long now) {
-        List<Opened> due = new ArrayList<>();
+    private List<ResourceState> dueEstimates(long now) {
+        List<ResourceState> due = new ArrayList<>();
         boolean isTimeForAll = estimateAt <= now;
         if (isTimeForAll || session.isDue(now)) {
             List<String> ids = isTimeForAll ? List.of() : session.dueResources(now);
@@ -604,7 +604,7 @@ public final class Client implements AutoCloseable {
                 due.addAll(opened.values());
             } else {
                 for (String name : ids) {
-                    Opened resource = opened.get(name);
+                    ResourceState resource = opened.get(name);
                     if (resource != null) {
                         due.add(resource);
                     }
@@ -613,7 +613,7 @@ public final class Client implements AutoCloseable {
         }
         while (!scheduled.isEmpty() && scheduled.peek().at <= now) {
             Estimate next = scheduled.poll();
-            Opened resource = next.resource;
+            ResourceState resource = next.resource;
             if (resource.estimateAt == next.at && opened.get(resource.id) == resource) {
                 resource.estimateAt = Times.NEVER;
                 due.add(resource);
@@ -643,7 +643,7 @@ public final class Client implements AutoCloseable {
         try {
             long now = clock.update();
             suspended = clock.suspended();
-            for (Opened resource : dueEstimates(now)) {
+            for (ResourceState resource : dueEstimates(now)) {
                 want(now, resource);
             }
             Outgoing outgoing = session.poll(now);
@@ -690,9 +690,9 @@ public final class Client implements AutoCloseable {
     private List<Change> changes(long now) {
         List<Change> changes = new ArrayList<>();
         session.changes(now, (name, usable) -> {
-            Opened resource = opened.get(name);
+            ResourceState resource = opened.get(name);
             if (resource != null) {
-                Lease allowance = resource.kind == Opened.Kind.BUDGET ? session.lease(now, name) : null;
+                Lease allowance = resource.kind == ResourceState.Kind.BUDGET ? session.lease(now, name) : null;
                 changes.add(new Change(resource, usable, allowance));
             }
         });
@@ -702,7 +702,7 @@ public final class Client implements AutoCloseable {
     /** Applies changes. Only the driver calls it, so that changes are applied in order. */
     private void apply(long suspended, List<Change> changes) {
         for (Change change : changes) {
-            Opened resource = change.resource;
+            ResourceState resource = change.resource;
             Usable usable = change.usable;
             Usable before = resource.apply(suspended, usable);
             if (before == null) {
@@ -767,7 +767,7 @@ public final class Client implements AutoCloseable {
 
     /** Applies the states of pools, and the priorities at which the server counts this client. */
     void setStates(Answer answer, Map<String, Usage> usage) {
-        List<Opened> answered = new ArrayList<>();
+        List<ResourceState> answered = new ArrayList<>();
         long now;
         long suspended;
         lock.lock();
@@ -775,7 +775,7 @@ public final class Client implements AutoCloseable {
             now = clock.now();
             suspended = clock.suspended();
             for (Given given : answer.given()) {
-                Opened resource = opened.get(given.id());
+                ResourceState resource = opened.get(given.id());
                 if (resource != null) {
                     answered.add(resource);
                 }
@@ -783,7 +783,7 @@ public final class Client implements AutoCloseable {
         } finally {
             lock.unlock();
         }
-        for (Opened resource : answered) {
+        for (ResourceState resource : answered) {
             Pool pool = answer.pools().get(resource.id);
             resource.setPool(now, suspended, pool, pool == null ? null : usage.get(resource.id));
             Long priority = answer.priorities().get(resource.id);
@@ -806,7 +806,7 @@ public final class Client implements AutoCloseable {
         lock.lock();
         try {
             long now = clock.now();
-            for (Opened resource : opened.values()) {
+            for (ResourceState resource : opened.values()) {
                 if (described.size() == MAX_NAMED) {
                     described.add((opened.size() - MAX_NAMED) + " more resources");
                     break;

@@ -5,21 +5,21 @@ import io.leaseway.internal.limiter.JointBudgets.Need;
 
 /** What an operation costs at one limit: see {@link Rate#of}, {@link Gauge#of} and {@link Budget#of}. */
 public final class Cost {
-    final Opened opened;
+    final ResourceState opened;
     private final long permits;
     private final double amount;
 
-    private Cost(Opened opened, long permits, double amount) {
+    private Cost(ResourceState opened, long permits, double amount) {
         this.opened = opened;
         this.permits = permits;
         this.amount = amount;
     }
 
-    static Cost permits(Opened opened, long n) {
+    static Cost permits(ResourceState opened, long n) {
         return new Cost(opened, Checks.count(n), 0);
     }
 
-    static Cost amount(Opened opened, double amount) {
+    static Cost amount(ResourceState opened, double amount) {
         return new Cost(opened, 0, BudgetBook.check(amount));
     }
 

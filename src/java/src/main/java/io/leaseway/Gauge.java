@@ -18,7 +18,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 public final class Gauge extends Resource implements Limiter {
     private final GaugeLimiter limiter;
 
-    Gauge(Opened opened) {
+    Gauge(ResourceState opened) {
         super(opened);
         limiter = opened.gauge;
     }

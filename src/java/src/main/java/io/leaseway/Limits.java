@@ -204,7 +204,7 @@ public final class Limits implements Limiter {
     void eachRate(IntConsumer act) {
         DebtExceededException first = null;
         for (int i = 0; i < costs.size(); i++) {
-            Opened opened = costs.get(i).opened;
+            ResourceState opened = costs.get(i).opened;
             if (opened.rate == null) {
                 continue;
             }

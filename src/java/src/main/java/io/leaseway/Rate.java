@@ -20,7 +20,7 @@ public final class Rate extends Resource implements Limiter {
 
     private final RateLimiter limiter;
 
-    Rate(Opened opened) {
+    Rate(ResourceState opened) {
         super(opened);
         limiter = opened.rate;
     }

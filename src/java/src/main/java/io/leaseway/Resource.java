@@ -13,10 +13,10 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * the same time.
  */
 public abstract sealed class Resource implements AutoCloseable permits Rate, Gauge, Budget, Share {
-    final Opened opened;
+    final ResourceState opened;
     private final AtomicBoolean isClosed = new AtomicBoolean();
 
-    Resource(Opened opened) {
+    Resource(ResourceState opened) {
         this.opened = opened;
     }
 

@@ -4,7 +4,7 @@ import java.time.Duration;
 
 /** A resource without a limiter: its user has to respect the capacity. */
 public final class Share extends Resource {
-    Share(Opened opened) {
+    Share(ResourceState opened) {
         super(opened);
     }
 

@@ -23,7 +23,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 
 /** An open resource: the state that all its handles share. */
-final class Opened {
+final class ResourceState {
     /** The kind of a resource, as errors name it. */
     enum Kind {
         RATE("rate"),
@@ -78,7 +78,7 @@ final class Opened {
     /** Completed and replaced when usable changes, and when the resource is closed. */
     private CompletableFuture<Void> changed = new CompletableFuture<>();
 
-    Opened(Client client, String id, Kind kind, ResourceOptions options, Runnable onPressure) {
+    ResourceState(Client client, String id, Kind kind, ResourceOptions options, Runnable onPressure) {
         this.client = client;
         this.id = id;
         this.kind = kind;
