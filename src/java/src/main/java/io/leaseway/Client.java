@@ -2,8 +2,8 @@ package io.leaseway;
 
 import io.leaseway.internal.session.Given;
 import io.leaseway.internal.session.Lease;
-import io.leaseway.internal.session.Outgoing;
 import io.leaseway.internal.session.Pool;
+import io.leaseway.internal.session.Request;
 import io.leaseway.internal.session.Session;
 import io.leaseway.internal.session.Times;
 import io.leaseway.internal.session.Usable;
@@ -632,7 +632,7 @@ public final class Client implements AutoCloseable {
      *     anyway
      * @param isFinished everything has been released
      */
-    record Step(Outgoing outgoing, long inFlight, long delay, boolean watchesPressure, boolean isFinished) {}
+    record Step(Request outgoing, long inFlight, long delay, boolean watchesPressure, boolean isFinished) {}
 
     /** Returns what the driver has to do now. */
     Step step() {
@@ -646,7 +646,7 @@ public final class Client implements AutoCloseable {
             for (ResourceState resource : dueEstimates(now)) {
                 want(now, resource);
             }
-            Outgoing outgoing = session.poll(now);
+            Request outgoing = session.poll(now);
             changes = changes(now);
             long inFlight = session.inFlight();
             long next = Math.min(session.wake(now), estimateAt);

@@ -2,7 +2,7 @@ package io.leaseway;
 
 import io.leaseway.Client.Step;
 import io.leaseway.internal.session.Ask;
-import io.leaseway.internal.session.Outgoing;
+import io.leaseway.internal.session.Request;
 import io.leaseway.internal.session.Session;
 import io.leaseway.internal.session.StreamRequest;
 import io.leaseway.internal.session.Times;
@@ -77,7 +77,7 @@ final class Driver implements Runnable {
 
         Conn.Cancellable call = () -> {};
 
-        Sent(Outgoing outgoing) {
+        Sent(Request outgoing) {
             number = outgoing.number();
             server = outgoing.target();
             asks = outgoing.releases().isEmpty();
@@ -222,7 +222,7 @@ final class Driver implements Runnable {
         }
     }
 
-    private void send(Outgoing outgoing) {
+    private void send(Request outgoing) {
         var request = new Sent(outgoing);
         sent = request;
         client.counters().requests.incrementAndGet();

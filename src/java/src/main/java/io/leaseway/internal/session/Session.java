@@ -187,7 +187,7 @@ public final class Session {
     }
 
     /** Returns the request to send now, or null. A request whose deadline has passed is abandoned first. */
-    public Outgoing poll(long now) {
+    public Request poll(long now) {
         InFlight late = inFlight;
         if (late != null && late.deadline <= now) {
             inFlight = null;
@@ -224,8 +224,8 @@ public final class Session {
         hasSent = true;
     }
 
-    private Outgoing outgoing(List<Ask> asks, List<Release> releases, StreamRequest message) {
-        return new Outgoing(number, route.target(), inFlight.deadline, asks, releases, message);
+    private Request outgoing(List<Ask> asks, List<Release> releases, StreamRequest message) {
+        return new Request(number, route.target(), inFlight.deadline, asks, releases, message);
     }
 
     /** Returns whether nothing is wanted and everything has been released. */
@@ -637,7 +637,7 @@ public final class Session {
         return stream.isUsed(now, route.target(), entries.size());
     }
 
-    private Outgoing streamRequest(long now) {
+    private Request streamRequest(long now) {
         if (firstDueTime() > now) {
             return null;
         }

@@ -13,7 +13,7 @@ import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientCalls;
 import io.grpc.stub.ClientResponseObserver;
 import io.grpc.stub.StreamObserver;
-import io.leaseway.internal.session.Outgoing;
+import io.leaseway.internal.session.Request;
 import io.leaseway.internal.wire.DiscoveryRequest;
 import io.leaseway.internal.wire.DiscoveryResponse;
 import io.leaseway.internal.wire.GetCapacityRequest;
@@ -101,7 +101,7 @@ public final class Conn {
     }
 
     /** Sends a request of a session, other than a message on a stream of renewals. done gets the answer, or the error. */
-    public Cancellable send(String client, Outgoing outgoing, long deadline, BiConsumer<Answer, Throwable> done) {
+    public Cancellable send(String client, Request outgoing, long deadline, BiConsumer<Answer, Throwable> done) {
         if (!outgoing.releases().isEmpty()) {
             return unary(
                     RELEASE_CAPACITY,

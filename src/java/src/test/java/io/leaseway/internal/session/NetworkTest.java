@@ -46,7 +46,7 @@ class NetworkTest {
             grants.computeIfAbsent(client, name -> new ArrayList<>()).removeIf(grant -> isDropped.test(grant.token));
         }
 
-        List<Given> answer(long now, String client, Outgoing outgoing) {
+        List<Given> answer(long now, String client, Request outgoing) {
             for (Release release : outgoing.releases()) {
                 drop(client, token -> token <= release.token());
             }
@@ -177,7 +177,7 @@ class NetworkTest {
                     case 3 -> session.hint(now, "r");
                     default -> {}
                 }
-                Outgoing outgoing = session.poll(now);
+                Request outgoing = session.poll(now);
                 if (outgoing != null && outgoing.stream() != null) {
                     send(now, arrived -> {
                         StreamReply reply = master.renew(arrived, entry.getKey(), outgoing.stream());

@@ -64,7 +64,7 @@ class SessionTest {
         assertNull(session.lease(210 * MS, "r"), "that lease was given to another incarnation");
         answer(220 * MS, late, given("r", 50, 2));
         assertNull(session.lease(220 * MS, "r"));
-        Outgoing again = poll(400 * MS);
+        Request again = poll(400 * MS);
         names(again, 0, 0);
         assertEquals(6, again.asks().get(0).demand().spent().incarnation());
         answer(410 * MS, again.number(), given("r", 60, 3));
@@ -95,8 +95,8 @@ class SessionTest {
         return new Given(name, length, refresh, token, new Lease.Wire(60, 5, capacity), safe, null);
     }
 
-    private Outgoing poll(long at) {
-        Outgoing outgoing = session.poll(at);
+    private Request poll(long at) {
+        Request outgoing = session.poll(at);
         assertNotNull(outgoing, "no request is due at " + at);
         return outgoing;
     }
@@ -114,7 +114,7 @@ class SessionTest {
     }
 
     /** Checks the tokens of the live and of the expired lease that a request names; 0 for none. */
-    private static void names(Outgoing outgoing, long has, long had) {
+    private static void names(Request outgoing, long has, long had) {
         Ask ask = outgoing.asks().get(0);
         assertEquals(has, ask.has() == null ? 0 : ask.has().token());
         assertEquals(had, ask.had() == null ? 0 : ask.had().token());
@@ -141,7 +141,7 @@ class SessionTest {
     private long refresh(long at) {
         lease();
         session.hint(at, "r");
-        Outgoing outgoing = poll(at);
+        Request outgoing = poll(at);
         names(outgoing, 1, 0);
         return outgoing.number();
     }
@@ -155,7 +155,7 @@ class SessionTest {
         long wake = session.wake(10 * MS);
         assertTrue(wake >= 4_500 * MS && wake <= 5_010 * MS, "refreshed at " + wake);
         pollsNothing(wake - 1);
-        Outgoing refresh = poll(wake);
+        Request refresh = poll(wake);
         names(refresh, 1, 0);
         assertEquals(wake + 3 * SECOND, refresh.deadline());
         assertEquals(refresh.deadline(), session.wake(wake));
@@ -167,7 +167,7 @@ class SessionTest {
         for (String name : List.of("c", "a", "b")) {
             session.want(0, name, wants(1), Mode.SAFE);
         }
-        Outgoing first = poll(0);
+        Request first = poll(0);
         answer(
                 MS,
                 first.number(),
@@ -189,7 +189,7 @@ class SessionTest {
         }
         List<String> order = new ArrayList<>();
         for (int i = 0; i < 3; i++) {
-            Outgoing outgoing = poll(3 * MS);
+            Request outgoing = poll(3 * MS);
             String name = outgoing.asks().get(0).id();
             order.add(name);
             answer(3 * MS, outgoing.number(), given(name, 1, 1));
@@ -237,7 +237,7 @@ class SessionTest {
         pollsNothing(1_005 * MS);
         answer(1_010 * MS, number, given("r", 40, 2));
         assertEquals(1_100 * MS, session.wake(1_010 * MS));
-        Outgoing hinted = poll(1_100 * MS);
+        Request hinted = poll(1_100 * MS);
         session.want(1_110 * MS, "r", wants(90_000), Mode.SAFE);
         answer(1_300 * MS, hinted.number(), given("r", 10, 1));
         assertEquals(90_000, poll(1_300 * MS).asks().get(0).demand().amount());
@@ -248,7 +248,7 @@ class SessionTest {
         long number = refresh(SECOND);
         answer(1_010 * MS, number, given("r", 20, 2));
         assertEquals(1_110 * MS, session.wake(1_010 * MS));
-        Outgoing confirm = poll(1_110 * MS);
+        Request confirm = poll(1_110 * MS);
         names(confirm, 2, 0);
         answer(1_120 * MS, confirm.number());
         assertTrue(session.wake(1_120 * MS) > 5 * SECOND, "it confirms once");
@@ -260,7 +260,7 @@ class SessionTest {
     @Test
     void aPostponedResourceIsNotAskedForEarlier() {
         lease();
-        Outgoing second = poll(6 * SECOND);
+        Request second = poll(6 * SECOND);
         session.postpone("r", 30 * SECOND);
         answer(6_010 * MS, second.number(), given("r", 40, 2));
         assertFalse(session.isDue(30 * SECOND - 1));
@@ -280,7 +280,7 @@ class SessionTest {
         List<Long> pauses = new ArrayList<>();
         String last = "";
         for (int n = 0; n < 14; n++) {
-            Outgoing outgoing = poll(now);
+            Request outgoing = poll(now);
             assertNotEquals(last, outgoing.target());
             last = outgoing.target();
             session.failed(now, outgoing.number());
@@ -301,7 +301,7 @@ class SessionTest {
         session = newSession(1000, 7, "a:1");
         session.want(0, "r", wants(1), Mode.SAFE);
         int targets = 0;
-        for (Outgoing outgoing = session.poll(0); outgoing != null; outgoing = session.poll(0)) {
+        for (Request outgoing = session.poll(0); outgoing != null; outgoing = session.poll(0)) {
             targets++;
             session.redirected(0, outgoing.number(), outgoing.target().equals("b:1") ? "a:1" : "b:1");
         }
@@ -422,7 +422,7 @@ class SessionTest {
         lease();
         assertEquals(List.of(40.0), changes(10 * MS));
         assertEquals(List.of(), changes(11 * MS));
-        Outgoing refresh = poll(END - SECOND);
+        Request refresh = poll(END - SECOND);
         assertEquals(END, session.wake(END - SECOND));
         assertEquals(List.of(1.5), changes(END));
         session.failed(END + MS, refresh.number());
@@ -444,7 +444,7 @@ class SessionTest {
         pollsNothing(3 * SECOND);
         List<Given> lease = List.of(given("r", 40, 1));
         assertFalse(session.answered(3_001 * MS, first, lease), "the request was abandoned");
-        Outgoing second = poll(3_100 * MS);
+        Request second = poll(3_100 * MS);
         assertFalse(session.answered(3_101 * MS, first, lease));
         assertFalse(session.redirected(3_101 * MS, first, "x:1"));
         assertFalse(session.failed(3_101 * MS, first));
@@ -477,7 +477,7 @@ class SessionTest {
             answer(END, refresh(sent), given("r", 50, 2));
             long again = Math.max(END, sent + 100 * MS);
             assertEquals(again, session.wake(END));
-            Outgoing outgoing = poll(again);
+            Request outgoing = poll(again);
             names(outgoing, 0, 1);
             // It named no live lease, so its answer counts at any time before the deadline.
             long late = again + 2_999 * MS;
@@ -504,7 +504,7 @@ class SessionTest {
         int sent = 0;
         int counted = 0;
         while (now < 100 * SECOND) {
-            Outgoing outgoing = session.poll(now);
+            Request outgoing = session.poll(now);
             if (outgoing != null) {
                 sent++;
                 // It refreshes when a third of three seconds is left, which is less than an answer takes.
@@ -526,7 +526,7 @@ class SessionTest {
         session.release("r");
         pollsNothing(4 * SECOND);
         long wake = session.wake(4 * SECOND);
-        Outgoing release = poll(wake);
+        Request release = poll(wake);
         assertEquals(List.of(new Release("r", 1, null)), release.releases());
         List<Given> late = List.of(given("r", 50, 2));
         assertFalse(session.answered(wake, asked, late), "it is not the answer to the release");
@@ -535,7 +535,7 @@ class SessionTest {
         answer(wake, release.number());
         assertFalse(session.answered(wake, asked, late), "after the release");
         long soon = session.wake(wake);
-        Outgoing anew = poll(soon);
+        Request anew = poll(soon);
         names(anew, 0, 0);
         assertFalse(session.answered(soon, asked, late), "during the next request");
         assertEquals(0, token(soon));
@@ -550,7 +550,7 @@ class SessionTest {
         session.release("r");
         pollsNothing(1_001 * MS);
         answer(1_002 * MS, number, given("r", 50, 2));
-        Outgoing release = poll(1_002 * MS);
+        Request release = poll(1_002 * MS);
         assertEquals(List.of(new Release("r", 2, null)), release.releases());
         answer(1_003 * MS, release.number());
         assertEquals("s", poll(1_003 * MS).asks().get(0).id());
@@ -595,7 +595,7 @@ class SessionTest {
         for (boolean hasFailed : new boolean[] {false, true}) {
             lease();
             session.release("r");
-            Outgoing release = poll(SECOND);
+            Request release = poll(SECOND);
             if (hasFailed) {
                 session.failed(1_001 * MS, release.number());
             }
@@ -616,7 +616,7 @@ class SessionTest {
         int refreshes = 0;
         int releases = 0;
         while (now < 50 * SECOND) {
-            Outgoing outgoing = session.poll(now);
+            Request outgoing = session.poll(now);
             if (outgoing != null && !outgoing.asks().isEmpty()) {
                 refreshes++;
                 answer(now, outgoing.number(), given("s", 1, 2 + refreshes));
@@ -637,7 +637,7 @@ class SessionTest {
             session.want(0, name, wants(1), Mode.SAFE);
         }
         for (int n = 0; n < 2; n++) {
-            Outgoing outgoing = poll(0);
+            Request outgoing = poll(0);
             answer(
                     0,
                     outgoing.number(),
@@ -649,7 +649,7 @@ class SessionTest {
         List.of("a", "b", "c").forEach(session::release);
         pollsNothing(1_002 * MS);
         session.endBackOff();
-        Outgoing first = poll(1_002 * MS);
+        Request first = poll(1_002 * MS);
         assertEquals(List.of(new Release("a", 1, null), new Release("b", 1, null)), first.releases());
         answer(1_002 * MS, first.number());
         assertEquals(List.of(new Release("c", 1, null)), poll(1_002 * MS).releases());
@@ -670,7 +670,7 @@ class SessionTest {
                 answer(MS, poll(0).number(), given("r", 40, 1, END, SECOND, null));
                 Map<String, Long> last = new HashMap<>();
                 for (long now = session.wake(0); now < 600 * SECOND; now = Math.max(now, session.wake(now))) {
-                    Outgoing outgoing = session.poll(now);
+                    Request outgoing = session.poll(now);
                     if (outgoing == null) {
                         continue;
                     }
@@ -713,7 +713,7 @@ class SessionTest {
         private final Map<String, Long> ends = new HashMap<>();
         private long now;
         private long sent;
-        private Outgoing flight;
+        private Request flight;
         /** A message on a stream was answered. */
         private boolean isStreamed;
 
@@ -730,7 +730,7 @@ class SessionTest {
             for (int n = 0; n < 400; n++) {
                 now += random.nextLong(4 * SECOND);
                 step(NAMES.get(random.nextInt(3)));
-                Outgoing outgoing = session.poll(now);
+                Request outgoing = session.poll(now);
                 if (outgoing != null) {
                     check(outgoing);
                     flight = outgoing;
@@ -744,7 +744,7 @@ class SessionTest {
             }
         }
 
-        private void check(Outgoing outgoing) {
+        private void check(Request outgoing) {
             long parts = Stream.of(
                             !outgoing.asks().isEmpty(), !outgoing.releases().isEmpty(), outgoing.stream() != null)
                     .filter(part -> part)
@@ -759,7 +759,7 @@ class SessionTest {
             }
         }
 
-        private List<String> renewed(Outgoing outgoing) {
+        private List<String> renewed(Request outgoing) {
             return outgoing.stream() == null
                     ? List.of()
                     : outgoing.stream().renewed().stream()

@@ -44,7 +44,7 @@ class StreamTest {
         for (String name : names) {
             session.want(0, name, new Wants(10), Mode.SAFE);
         }
-        Outgoing first = message(0);
+        Request first = message(0);
         assertEquals(1, first.stream().sequence());
         assertEquals(names.length, first.stream().stated().size());
         assertEquals(List.of(), first.stream().renewed());
@@ -53,20 +53,20 @@ class StreamTest {
         answer(10 * MS, first, new StreamReply(0, granted.toList(), List.of(), false));
     }
 
-    private Outgoing poll(long at) {
-        Outgoing outgoing = session.poll(at);
+    private Request poll(long at) {
+        Request outgoing = session.poll(at);
         assertNotNull(outgoing, "no request is due at " + at);
         return outgoing;
     }
 
-    private Outgoing message(long at) {
-        Outgoing outgoing = poll(at);
+    private Request message(long at) {
+        Request outgoing = poll(at);
         assertNotNull(outgoing.stream(), "it is not on a stream");
         assertTrue(outgoing.asks().isEmpty() && outgoing.releases().isEmpty());
         return outgoing;
     }
 
-    private void answer(long at, Outgoing outgoing, StreamReply reply) {
+    private void answer(long at, Request outgoing, StreamReply reply) {
         assertTrue(session.streamAnswered(at, outgoing.number(), reply), "the answer does not count");
     }
 
@@ -88,7 +88,7 @@ class StreamTest {
     }
 
     /** What a message states, as INDEX:ID:TOKEN with the token of the live lease, and renews, as FIRST+COUNT. */
-    private static String sends(Outgoing outgoing) {
+    private static String sends(Request outgoing) {
         List<String> parts = new ArrayList<>();
         for (StreamRequest.Stated stated : outgoing.stream().stated()) {
             Lease has = stated.ask().has();
@@ -108,7 +108,7 @@ class StreamTest {
     void aLeaseThatStaysIsRenewedByItsIndexFromWhenTheMessageWasSent() {
         streaming("r", "s", "t");
         session.changes(10 * MS, (id, usable) -> {});
-        Outgoing outgoing = message(5_000 * MS);
+        Request outgoing = message(5_000 * MS);
         assertEquals("0+3", sends(outgoing));
         assertEquals(2, outgoing.stream().sequence());
         answer(5_040 * MS, outgoing, new StreamReply(105, List.of(), List.of(), false));
@@ -129,7 +129,7 @@ class StreamTest {
     void aChangedDemandIsStatedAndTheOthersAreRenewed() {
         streaming("r", "s", "t");
         session.want(4_000 * MS, "s", new Wants(10.5), Mode.SAFE);
-        Outgoing outgoing = message(5_000 * MS);
+        Request outgoing = message(5_000 * MS);
         assertEquals("1:s:2 0+1 2+1", sends(outgoing));
         answer(5_040 * MS, outgoing, granted(1, 10.5, 9));
         assertEquals(10.5, session.usable(5_040 * MS, "s").capacity());
@@ -157,7 +157,7 @@ class StreamTest {
     void aLeaseThatWasNotRequestedIsIgnored() {
         streaming("r", "s");
         session.hint(1_000 * MS, "s");
-        Outgoing outgoing = message(1_000 * MS);
+        Request outgoing = message(1_000 * MS);
         assertEquals("1+1", sends(outgoing));
         var grants = List.of(
                 new StreamReply.Grant(0, given("", 99, 8)),
@@ -172,7 +172,7 @@ class StreamTest {
     void aCutLeaseIsStatedAlthoughTheDemandIsTheSame() {
         streaming("r", "s");
         answer(5_040 * MS, message(5_000 * MS), granted(0, 4, 9));
-        Outgoing confirmation = message(5_140 * MS);
+        Request confirmation = message(5_140 * MS);
         assertEquals("0:r:9", sends(confirmation));
         answer(5_150 * MS, confirmation, granted(0, 4, 10));
         assertEquals("0+2", sends(message(10_000 * MS)), "it is renewable again");
@@ -192,7 +192,7 @@ class StreamTest {
         streaming("r");
         answer(60_500 * MS, message(58_000 * MS), nothing());
         assertNull(session.lease(60_500 * MS, "r"));
-        Outgoing outgoing = message(60_500 * MS);
+        Request outgoing = message(60_500 * MS);
         assertEquals("0:r:0", sends(outgoing));
         assertEquals(1, outgoing.stated().get(0).had().token());
     }
@@ -200,9 +200,9 @@ class StreamTest {
     @Test
     void afterARestartEverythingIsStatedOnAnotherStream() {
         streaming("r", "s");
-        Outgoing before = message(5_000 * MS);
+        Request before = message(5_000 * MS);
         answer(5_010 * MS, before, restart());
-        Outgoing outgoing = message(5_010 * MS);
+        Request outgoing = message(5_010 * MS);
         assertEquals("0:r:1 1:s:2", sends(outgoing));
         assertTrue(outgoing.stream().stream() > before.stream().stream());
         assertEquals(1, outgoing.stream().sequence());
@@ -214,13 +214,13 @@ class StreamTest {
     @Test
     void aLostAnswerEndsTheStreamAndAnAnswerThatComesLaterDoesNotCount() {
         streaming("r");
-        Outgoing before = message(5_000 * MS);
+        Request before = message(5_000 * MS);
         session.offerStream("b:1", 1);
         session.offerStream("a:1", 1);
         assertNull(session.poll(8_000 * MS));
         assertFalse(session.streamAnswered(8_001 * MS, before.number(), nothing()));
         assertEquals(60 * SECOND, end(8_001 * MS, "r"));
-        Outgoing outgoing = message(session.wake(8_001 * MS));
+        Request outgoing = message(session.wake(8_001 * MS));
         assertTrue(outgoing.stream().stream() > before.stream().stream());
         assertEquals("0:r:1", sends(outgoing));
     }
@@ -231,7 +231,7 @@ class StreamTest {
         assertTrue(session.streamRefused(5 * MS, message(0).number()));
         long at = 5 * MS;
         while (at < 600 * SECOND) {
-            Outgoing outgoing = poll(at);
+            Request outgoing = poll(at);
             assertEquals(1, outgoing.asks().size(), "at " + at);
             assertEquals(0, session.failures());
             assertTrue(session.answered(at, outgoing.number(), List.of(given("r", 10, at))));
@@ -262,11 +262,11 @@ class StreamTest {
     void aReleasedResourceLeavesTheRenewalsAndItsIndexIsNotUsedAgain() {
         streaming("r", "s", "t");
         session.release("s");
-        Outgoing release = poll(1_000 * MS);
+        Request release = poll(1_000 * MS);
         assertEquals(List.of(new Release("s", 2, null)), release.releases());
         assertTrue(session.answered(1_010 * MS, release.number(), List.of()));
         session.want(1_100 * MS, "s", new Wants(10), Mode.SAFE);
-        Outgoing outgoing = message(1_200 * MS);
+        Request outgoing = message(1_200 * MS);
         assertEquals("3:s:0", sends(outgoing));
         answer(1_210 * MS, outgoing, leftOut(3));
         assertEquals("3:s:0 0+1 2+1", sends(message(5_000 * MS)));
@@ -276,7 +276,7 @@ class StreamTest {
     void aRedirectEndsTheStream() {
         streaming("r");
         assertTrue(session.redirected(5_010 * MS, message(5_000 * MS).number(), "c:1"));
-        Outgoing outgoing = poll(5_010 * MS);
+        Request outgoing = poll(5_010 * MS);
         assertEquals("c:1", outgoing.target());
         assertEquals(1, outgoing.asks().get(0).has().token());
     }

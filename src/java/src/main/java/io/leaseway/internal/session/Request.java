@@ -13,7 +13,7 @@ import java.util.List;
  * @param releases the leases to release
  * @param stream the message on a stream of renewals, or null
  */
-public record Outgoing(
+public record Request(
         long number, String target, long deadline, List<Ask> asks, List<Release> releases, StreamRequest stream) {
     /** Returns what the request asks for, also on a stream. */
     public List<Ask> stated() {
