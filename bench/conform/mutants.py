@@ -38,7 +38,7 @@ MUTANTS = [
     (17, SESSION, "if urgent {", "if urgent && entry.lease.is_none() {"),
     (18, SESSION, "is_none_or(|asked| demand.is_urgent(asked))", "is_none_or(|_| true)"),
     (19, SESSION, "let token = entry.lease.and_then(|lease| lease.token);", "let token = entry.lease.and(None);"),
-    (20, SESSION, "for id in ids {\n            self.release(&id);", "for id in ids.iter().take(1) {\n            self.release(id);"),
+    (20, SHARED, "for slot in opened.values() {\n            state.report_last", "for slot in opened.values().take(1) {\n            state.report_last"),
     (21, SESSION, "self.leaving.retain(|_, entry| entry.lease.is_some_and(|lease| lease.is_live(now)));", ""),
     (22, SESSION, "if let Some(entry) = self.entries.get_mut(id) {\n            entry.schedule(soon);",
         "if let Some(entry) = self.entries.get_mut(id) {\n            let _ = soon;"),

@@ -284,13 +284,9 @@ impl<D: Demand> Session<D> {
         self.leaving.remove(id);
     }
 
-    /// Releases all resources. Ends a back-off.
-    pub fn release_all(&mut self) {
+    /// Ends a back-off, so that releases are sent at once.
+    pub fn end_backoff(&mut self) {
         (self.failures, self.pause_until) = (0, Millis(0));
-        let ids: Vec<_> = self.entries.keys().cloned().collect();
-        for id in ids {
-            self.release(&id);
-        }
     }
 
     /// Reports a hint of the server: asking for this resource now would change its lease.

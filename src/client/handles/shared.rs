@@ -211,17 +211,14 @@ impl Shared {
         }
         let opened = Arc::clone(&slot.opened);
         state.opened.remove(id);
+        // Nobody can spend any more: reservations are handles, too.
+        state.report_last(self.clock.now(), &opened);
         drop(state);
         // Close the limiter before releasing the lease.
         self.close_resource(&opened);
         let mut state = self.lock();
         if !state.opened.contains_key(id) {
-            state.report_last(self.clock.now(), &opened);
-            if opened.is_in_use() {
-                state.session.leave(id);
-            } else {
-                state.session.release(id);
-            }
+            state.give_back(&opened);
         }
         drop(state);
         self.wakeup.notify_one();
@@ -256,13 +253,13 @@ impl Shared {
         }
         let mut state = self.lock();
         state.leaving = true;
-        for (id, slot) in &opened {
+        // Only the leases of limiters that are closed and have reported what was spent. A concurrent call that closes
+        // others releases those.
+        for slot in opened.values() {
             state.report_last(self.clock.now(), &slot.opened);
-            if slot.opened.is_in_use() {
-                state.session.leave(id);
-            }
+            state.give_back(&slot.opened);
         }
-        state.session.release_all();
+        state.session.end_backoff();
         drop(state);
         self.wakeup.notify_one();
     }
@@ -568,6 +565,15 @@ impl State {
     fn report_last(&mut self, now: Millis, opened: &OpenResource) {
         if opened.is_budget() {
             self.session.want(now, &opened.id, opened.wants(now), opened.mode);
+        }
+    }
+
+    /// Releases the lease of a resource, unless permits of a window that slides are in use.
+    fn give_back(&mut self, opened: &OpenResource) {
+        if opened.is_in_use() {
+            self.session.leave(&opened.id);
+        } else {
+            self.session.release(&opened.id);
         }
     }
 

@@ -654,7 +654,7 @@ fn failing_releases_do_not_prevent_refreshes() {
 }
 
 #[test]
-fn releasing_everything_ends_a_pause_and_is_bounded_per_request() {
+fn releases_can_end_a_pause_and_are_bounded_per_request() {
     let mut session = Session::new(Settings { resources_per_request: 2, ..settings(&["a:1"]) });
     for name in ["a", "b", "c"] {
         session.want(Millis(0), &id(name), wants(1.0), MODE);
@@ -668,7 +668,9 @@ fn releasing_everything_ends_a_pause_and_is_bounded_per_request() {
     let hinted = poll(&mut session, 1_000);
     session.failed(Millis(1_001), hinted.number);
     assert_eq!(session.poll(Millis(1_002)), None, "a pause");
-    session.release_all();
+    ["a", "b", "c"].iter().for_each(|name| session.release(name));
+    assert_eq!(session.poll(Millis(1_002)), None, "still the pause");
+    session.end_backoff();
     let first = poll(&mut session, 1_002);
     assert_eq!(released(&first).len(), 2);
     session.answered(Millis(1_002), first.number, vec![]);

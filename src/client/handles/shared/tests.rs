@@ -1,8 +1,12 @@
 //! Handles with a session. The tests play the part of the driver.
 
+use std::task::{Context, Wake, Waker};
+
+use leaseway_core::{policy::period::Span, resource::BudgetLease, types::Amount};
+
 use super::*;
 use crate::{
-    handles::open_resource::Limiter,
+    handles::{open_resource::Limiter, spender::Spender},
     limiter::{Burst, GaugeLimiter, RateLimiter, TryError},
     session::{Body, GrantedLease, Mode, Pace, Settings, StreamReply, Wire},
 };
@@ -41,6 +45,18 @@ fn open_gauge(shared: &Shared) -> (Arc<OpenResource>, GaugeLimiter) {
     let Limiter::Gauge(gauge) = &opened.limiter else { panic!("it was opened as a gauge") };
     let gauge = gauge.clone();
     (opened, gauge)
+}
+
+fn open_budget(shared: &Shared) -> (Arc<OpenResource>, Arc<Spender>) {
+    let make = |wakeup: &Arc<Notify>| Limiter::Budget(Arc::new(Spender::new(Arc::clone(wakeup))));
+    let opened = open_with(shared, "r", None, make).expect("not closed");
+    let Limiter::Budget(spender) = &opened.limiter else { panic!("it was opened as a budget") };
+    let spender = Arc::clone(spender);
+    (opened, spender)
+}
+
+fn amount(value: f64) -> Amount {
+    Amount::new(value).expect("valid")
 }
 
 fn given(id: &str, capacity: f64) -> GrantedLease {
@@ -330,6 +346,61 @@ async fn closing_releases_all_leases_and_rejects_new_resources() {
         let step = shared.step();
         assert!(step.finished && step.outgoing.is_none());
     }
+}
+
+/// Answers with an allowance.
+fn allow(shared: &Shared, capacity: f64) {
+    let outgoing = shared.step().outgoing.expect("something to send");
+    let budget = Some(BudgetLease { period: Span { start: 0, end: 3_600 }, starts_over: false });
+    let allowance = GrantedLease { budget, ..given("r", capacity) };
+    shared.finish_request(|session, now| _ = session.answered(now, outgoing.number, vec![allowance]), None);
+}
+
+/// What a step reports as spent with the release of a budget.
+fn reported(step: &NextStep) -> Option<f64> {
+    let Some(Body::Release(releases)) = step.outgoing.as_ref().map(|outgoing| &outgoing.body) else { return None };
+    releases.first().and_then(|release| release.spent).map(|spent| spent.spent)
+}
+
+struct OnWake(Box<dyn Fn() + Send + Sync>);
+
+impl Wake for OnWake {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+/// Closes the client, and takes a step, while a budget of which 7 were spent is being closed. The first is what that
+/// step reports as spent with a release, the second what the next step does.
+fn close_within(shared: &Arc<Shared>, close: impl FnOnce(&Shared)) -> [Option<f64>; 2] {
+    let (opened, spender) = open_budget(shared);
+    allow(shared, 10.0);
+    spender.try_spend(shared.now(), amount(7.0), false).expect("the allowance covers it");
+    let mut watch = opened.watch();
+    watch.mark_unchanged();
+    let within = Arc::new(Mutex::new(None));
+    let waker = {
+        let (shared, within) = (Arc::clone(shared), Arc::clone(&within));
+        // The same as another thread that closes the client at this moment.
+        let closes = move || {
+            shared.close();
+            *within.lock().expect("not poisoned") = Some(reported(&shared.step()));
+        };
+        Waker::from(Arc::new(OnWake(Box::new(closes))))
+    };
+    {
+        let mut closed = std::pin::pin!(watch.changed());
+        assert!(closed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        close(shared);
+    }
+    let within = within.lock().expect("not poisoned").take().expect("the waker was called");
+    [within, reported(&shared.step())]
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_closes_release_a_budget_with_its_last_report() {
+    assert_eq!(close_within(&shared(), Shared::close), [None, Some(7.0)]);
+    assert_eq!(close_within(&shared(), |shared| shared.close_handle(&"r".into())), [None, Some(7.0)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -58,7 +58,10 @@ fn apply(session: &mut Session<Wants>, now: Millis, number: u64, op: &Op) {
     match *op {
         Op::Want(name, amount) => _ = session.want(now, &id(NAMES[name]), wants(amount), MODE),
         Op::Release(name) => session.release(NAMES[name]),
-        Op::ReleaseAll => session.release_all(),
+        Op::ReleaseAll => {
+            NAMES.iter().for_each(|name| session.release(name));
+            session.end_backoff();
+        }
         Op::Hint(name) => session.hint(now, NAMES[name]),
         Op::HintAll => session.hint_all(now),
         Op::Answer { before, length, refresh, capacity } => {
