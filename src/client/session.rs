@@ -489,6 +489,11 @@ impl<D: Demand> Session<D> {
         self.failures
     }
 
+    /// Whether the last request was a release that has failed.
+    pub fn release_failed(&self) -> bool {
+        self.release_failed
+    }
+
     /// The number of wanted resources.
     pub fn resources(&self) -> usize {
         self.entries.len()

@@ -412,7 +412,7 @@ impl Shared {
             finished: state.abandoned
                 || (state.leaving
                     && state.session.in_flight().is_none()
-                    && (state.session.is_idle() || state.session.failures() > 0)),
+                    && (state.session.is_idle() || state.session.release_failed())),
             outgoing,
         };
         drop(state);

@@ -404,6 +404,20 @@ async fn concurrent_closes_release_a_budget_with_its_last_report() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refresh_that_fails_during_a_close_does_not_prevent_the_release() {
+    let shared = shared();
+    open(&shared, "r");
+    answer(&shared, 40.0);
+    pass(5_000).await;
+    let refresh = shared.step().outgoing.expect("a refresh is due").number;
+    shared.close();
+    shared.finish_request(|session, now| _ = session.failed(now, refresh), Some("gone".to_owned()));
+    assert!(!shared.step().finished);
+    pass(100).await;
+    assert_eq!(released(&shared.step()), ["r"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn closed_waits_for_the_end_of_the_driver() {
     let shared = shared();
     let early = tokio::spawn({
