@@ -190,6 +190,11 @@ impl<D: Demand> Session<D> {
         open.next += 1;
         for (index, given) in reply.granted {
             let Some(id) = open.ids.get(index as usize) else { continue };
+            if !self.is_asked_by(&in_flight, id) {
+                // The server takes it for the newest lease now. The next message states the one that is held.
+                self.note_answer(id, false);
+                continue;
+            }
             let given = GrantedLease { id: Arc::clone(id), ..given };
             let before = self.lease(now, id).map_or(Capacity::NONE, |lease| lease.capacity);
             let is_taken = self.store_lease(now, in_flight.sent, &given) && given.token.is_some();
@@ -212,6 +217,12 @@ impl<D: Demand> Session<D> {
         self.extend_leases(now, &in_flight, reply.unix);
         self.stream.open = Some(open);
         true
+    }
+
+    /// Whether a message states or renews a resource.
+    fn is_asked_by(&self, message: &InFlight, id: &Arc<str>) -> bool {
+        let entry = self.entries.get(id).or_else(|| self.leaving.get(id));
+        message.concerns(id) || entry.is_some_and(|entry| entry.renewed_by == message.number)
     }
 
     fn note_answer(&mut self, id: &Arc<str>, is_known: bool) {

@@ -78,6 +78,31 @@ fn what_was_left_out_keeps_its_lease_and_is_stated_again() {
 }
 
 #[test]
+fn a_grant_that_the_message_did_not_ask_for_is_ignored_and_the_lease_that_is_held_is_stated() {
+    let mut session = streaming(&["r", "s", "t"]);
+    session.want(Millis(1_000), &id("s"), wants(100.0), MODE);
+    let (number, request) = message(&mut session, 1_000);
+    assert_eq!((stated(&request), request.renewed.len()), (vec![(1, "s", Some(2))], 0));
+    let granted = vec![(0, given("r", 90.0, 8)), (1, given("s", 20.0, 9)), (7, given("x", 1.0, 7))];
+    session.stream_answered(Millis(1_010), number, StreamReply { granted, ..StreamReply::default() });
+    assert_eq!((capacity(&session, 1_010, "r"), end(&session, 1_010, "r")), (10.0, 60_000));
+    assert_eq!(capacity(&session, 1_010, "s"), 20.0);
+    let (_, request) = message(&mut session, 5_100);
+    assert_eq!((stated(&request), &request.renewed[..]), (vec![(0, "r", Some(1))], slice::from_ref(&(1..3))));
+}
+
+#[test]
+fn a_lease_that_is_granted_to_a_renewal_is_released_if_its_resource_was_closed_meanwhile() {
+    let mut session = streaming(&["r", "s"]);
+    let (number, request) = message(&mut session, 5_000);
+    assert_eq!(&request.renewed[..], slice::from_ref(&(0..2)));
+    session.release("s");
+    let granted = vec![(1, given("s", 20.0, 9))];
+    session.stream_answered(Millis(5_010), number, StreamReply { granted, ..StreamReply::default() });
+    assert_eq!(released(&poll(&mut session, 5_010)), [("s", Some(9))]);
+}
+
+#[test]
 fn a_renewal_that_is_answered_after_the_end_of_the_lease_does_not_count() {
     let mut session = streaming(&["r"]);
     let (number, _) = message(&mut session, 58_000);
