@@ -404,6 +404,8 @@ impl<D: Demand> Session<D> {
         if master.is_some_and(|master| self.route.redirected(master)) {
             self.retry_stream(&in_flight, now);
         } else {
+            // It has answered on the stream, so it accepts streams.
+            self.stream.give_up();
             // A node that is up and has no master will elect one soon.
             let longest = if master.is_none() { self.pace.masterless_max } else { self.pace.backoff_max };
             self.request_failed(now, &in_flight, longest);

@@ -25,7 +25,7 @@ use crate::session::{
     resource_state::{ResourceState, StreamPlace},
 };
 
-/// How long no stream is opened after one could not be. Doubles while that goes on.
+/// How long no stream to a server is opened after one could not be. Doubles while that goes on.
 const PAUSE_FIRST: Millis = Millis::from_secs(10);
 const PAUSE_MAX: Millis = Millis::from_secs(600);
 /// Resources join a message of others if they are due within this part of their refresh interval: jitter spreads
@@ -41,13 +41,20 @@ const MAX_OFFERS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct RenewalStream {
-    /// The servers that accept streams, each with the minimum number of resources to use one.
-    offers: BTreeMap<Arc<str>, usize>,
+    /// The servers that accept streams.
+    offers: BTreeMap<Arc<str>, Offer>,
     open: Option<OpenStream>,
     /// The number of the last stream.
     last: u64,
-    /// No stream is opened before.
+}
+
+#[derive(Debug, Default)]
+struct Offer {
+    /// The minimum number of resources to use a stream.
+    resources: usize,
+    /// No stream to this server is opened before.
     paused_until: Millis,
+    /// The last pause; `None` after an answer on a stream.
     pause: Option<Millis>,
 }
 
@@ -66,6 +73,18 @@ impl RenewalStream {
     pub(super) fn give_up(&mut self) {
         self.open = None;
     }
+
+    fn is_open_to(&self, server: &Arc<str>) -> bool {
+        self.open.as_ref().is_some_and(|open| open.target == *server)
+    }
+
+    /// Opens no stream to this server for a while.
+    fn pause(&mut self, now: Millis, server: &Arc<str>, least: Millis) {
+        let Some(offer) = self.offers.get_mut(server) else { return };
+        let pause = offer.pause.map_or(least, |pause| pause.plus(pause).max(least)).min(PAUSE_MAX);
+        offer.pause = Some(pause);
+        offer.paused_until = now.plus(pause);
+    }
 }
 
 impl<D: Demand> Session<D> {
@@ -74,7 +93,7 @@ impl<D: Demand> Session<D> {
         let offers = &mut self.stream.offers;
         match resources {
             Some(_) if offers.len() >= MAX_OFFERS && !offers.contains_key(server) => {}
-            Some(resources) => _ = offers.insert(Arc::clone(server), resources),
+            Some(resources) => offers.entry(Arc::clone(server)).or_default().resources = resources,
             None => _ = offers.remove(server),
         }
     }
@@ -86,8 +105,10 @@ impl<D: Demand> Session<D> {
 
     /// Whether to ask on a stream.
     pub(super) fn uses_stream(&self, now: Millis) -> bool {
-        self.stream.offers.get(self.route.target()).is_some_and(|from| self.entries.len() >= *from)
-            && (self.stream.open.is_some() || self.stream.paused_until <= now)
+        let target = self.route.target();
+        self.stream.offers.get(target).is_some_and(|offer| {
+            self.entries.len() >= offer.resources && (self.stream.is_open_to(target) || offer.paused_until <= now)
+        })
     }
 
     /// The next message, which is request `number`, with the ids of the resources that it states.
@@ -95,11 +116,11 @@ impl<D: Demand> Session<D> {
         if self.first_due() > now || !self.may_ask(now) {
             return None;
         }
-        let mut open =
+        let open =
             self.stream.open.take().filter(|open| {
                 open.target == *self.route.target() && open.ids.len() <= 2 * self.entries.len() + MAX_GONE
             });
-        let mut open = open.take().unwrap_or_else(|| {
+        let mut open = open.unwrap_or_else(|| {
             self.stream.last += 1;
             let (number, target) = (self.stream.last, Arc::clone(self.route.target()));
             OpenStream { number, target, next: 1, ids: Vec::new() }
@@ -176,13 +197,15 @@ impl<D: Demand> Session<D> {
         if reply.restart {
             if open.next == 1 {
                 // A server that does not even accept the first message would be asked again and again.
-                self.pause_streams(now, PAUSE_FIRST);
+                self.stream.pause(now, &open.target, PAUSE_FIRST);
             }
             self.retry_stream(&in_flight, now);
             return true;
         }
         self.failures = 0;
-        self.stream.pause = None;
+        if let Some(offer) = self.stream.offers.get_mut(&open.target) {
+            offer.pause = None;
+        }
         if !self.may_ask(now) {
             self.retry_stream(&in_flight, now);
             return false;
@@ -264,11 +287,11 @@ impl<D: Demand> Session<D> {
         self.first_due.invalidate();
     }
 
-    /// Handles the failure of a message: the stream is given up. If it was the first message, no other stream is opened
-    /// for a while.
+    /// Handles the failure of a message: the stream is given up. If it was the first message, no other stream to this
+    /// server is opened for a while.
     pub(super) fn stream_failed(&mut self, now: Millis, in_flight: &InFlight) {
-        if self.stream.open.take().is_some_and(|open| open.next == 1) {
-            self.pause_streams(now, PAUSE_FIRST);
+        if let Some(open) = self.stream.open.take().filter(|open| open.next == 1) {
+            self.stream.pause(now, &open.target, PAUSE_FIRST);
         }
         self.each_renewed(in_flight.number, |entry| {
             entry.failed = true;
@@ -288,15 +311,9 @@ impl<D: Demand> Session<D> {
     /// GetCapacity, at once. Returns whether the failure still counts.
     pub fn stream_refused(&mut self, now: Millis, number: u64) -> bool {
         let Some(in_flight) = self.take_in_flight(number) else { return false };
+        self.stream.pause(now, self.route.target(), PAUSE_MAX);
         self.retry_stream(&in_flight, now);
-        self.pause_streams(now, PAUSE_MAX);
         true
-    }
-
-    fn pause_streams(&mut self, now: Millis, least: Millis) {
-        let pause = self.stream.pause.map_or(least, |pause| pause.plus(pause).max(least)).min(PAUSE_MAX);
-        self.stream.pause = Some(pause);
-        self.stream.paused_until = now.plus(pause);
     }
 
     /// Schedules the refresh of a resource that was left out of an answer, whose lease stays unchanged.

@@ -157,6 +157,39 @@ fn a_refused_stream_is_replaced_by_get_capacity_at_once_and_for_ten_minutes() {
 }
 
 #[test]
+fn a_pause_belongs_to_the_server_that_refused() {
+    let mut session = Session::new(settings(&["a:1"]));
+    for server in ["a:1", "b:1"] {
+        session.offer_stream(&id(server), Some(1));
+    }
+    session.want(Millis(0), &id("r"), wants(10.0), MODE);
+    let (number, _) = message(&mut session, 0);
+    assert!(session.stream_refused(Millis(5), number));
+    let asked = poll(&mut session, 5);
+    assert!(session.redirected(Millis(10), asked.number, Some("b:1")));
+    let (number, request) = message(&mut session, 10);
+    assert_eq!((&**session.target(), request.sequence), ("b:1", 1), "a new master is asked for a stream at once");
+    assert!(session.redirected(Millis(20), number, Some("a:1")));
+    assert_eq!(asks(&poll(&mut session, 20)).len(), 1);
+    session.offer_stream(&id("a:1"), Some(1));
+    session.redirected(Millis(30), session.in_flight().expect("a request"), Some("a:1"));
+    let wake = session.wake(Millis(30)).expect("another attempt").0;
+    assert_eq!(asks(&poll(&mut session, wake)).len(), 1, "another offer does not end the pause");
+}
+
+#[test]
+fn a_server_that_knows_no_master_has_not_refused_a_stream() {
+    let mut session = Session::new(settings(&["a:1"]));
+    session.offer_stream(&id("a:1"), Some(1));
+    session.want(Millis(0), &id("r"), wants(10.0), MODE);
+    let (number, before) = message(&mut session, 0);
+    assert!(session.redirected(Millis(5), number, None));
+    let wake = session.wake(Millis(5)).expect("another attempt");
+    let (_, request) = message(&mut session, wake.0);
+    assert!(request.stream > before.stream && request.sequence == 1);
+}
+
+#[test]
 fn an_opening_that_is_not_answered_is_followed_by_get_capacity() {
     let mut session = Session::new(settings(&["a:1"]));
     session.offer_stream(&id("a:1"), Some(1));
