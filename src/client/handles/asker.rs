@@ -9,7 +9,7 @@ use std::{
 
 use leaseway_proto::{
     doorman::{
-        DiscoveryRequest, GetCapacityRequest, GetCapacityResponse, Problem, ReleaseCapacityRequest,
+        DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, Problem, ReleaseCapacityRequest,
         capacity_client::CapacityClient,
     },
     session::{RenewRequest, RenewResponse, session_client::SessionClient},
@@ -353,7 +353,7 @@ fn refuses_streams(status: &Status) -> bool {
 /// [`REDISCOVERY_INTERVAL`].
 #[derive(Default)]
 struct Discovery {
-    /// The server that was asked, and when.
+    /// The server that was asked, and when to ask it again.
     asked: Option<(Weak<Connection>, Instant)>,
     answer: Option<Pin<Box<dyn Future<Output = Option<Discovered>> + Send>>>,
 }
@@ -369,16 +369,19 @@ struct Discovered {
 /// Peers change rarely, and a late update does no harm.
 const REDISCOVERY_INTERVAL: Duration = Duration::from_secs(300);
 
+/// The pause after a request for peers that has failed.
+const DISCOVERY_RETRY: Duration = Duration::from_secs(10);
+
 impl Discovery {
     /// Asks the server behind `connection`, which has answered as master, unless it was asked recently.
     fn follow(&mut self, connection: &Arc<Connection>, deadline: Duration) {
-        let known = |(server, at): &(Weak<Connection>, Instant)| {
-            std::ptr::eq(server.as_ptr(), Arc::as_ptr(connection)) && at.elapsed() < REDISCOVERY_INTERVAL
+        let known = |(server, again): &(Weak<Connection>, Instant)| {
+            std::ptr::eq(server.as_ptr(), Arc::as_ptr(connection)) && Instant::now() < *again
         };
         if self.asked.as_ref().is_some_and(known) {
             return;
         }
-        self.asked = Some((Arc::downgrade(connection), Instant::now()));
+        self.asked = Some((Arc::downgrade(connection), Instant::now() + REDISCOVERY_INTERVAL));
         self.answer = Some(Box::pin(discover(Arc::clone(&connection.address), connection.channel.clone(), deadline)));
     }
 
@@ -388,6 +391,11 @@ impl Discovery {
             Some(answer) => {
                 let found = answer.as_mut().await;
                 self.answer = None;
+                if found.is_none()
+                    && let Some((_, again)) = &mut self.asked
+                {
+                    *again = Instant::now() + DISCOVERY_RETRY;
+                }
                 found
             }
             None => std::future::pending().await,
@@ -398,6 +406,14 @@ impl Discovery {
 /// `None` if the server does not answer.
 async fn discover(server: Arc<str>, channel: Channel, deadline: Duration) -> Option<Discovered> {
     let mut client = CapacityClient::new(channel);
-    let answer = tokio::time::timeout(deadline, client.discovery(DiscoveryRequest {})).await.ok()?.ok()?.into_inner();
+    let answer = match tokio::time::timeout(deadline, client.discovery(DiscoveryRequest {})).await.ok()? {
+        Ok(answer) => answer.into_inner(),
+        // A server that has no Discovery names no peers.
+        Err(status) if status.code() == Code::Unimplemented => DiscoveryResponse::default(),
+        Err(_) => return None,
+    };
     Some(Discovered { server, peers: wire::peers(&answer), renews_by_stream: answer.renews_by_stream() })
 }
+
+#[cfg(test)]
+mod tests;
