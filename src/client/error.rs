@@ -80,7 +80,7 @@ pub enum OpenError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no lease yet for {}: {why}", named(.resources))]
 pub struct NotReady {
-    /// The resources without a lease.
+    /// The resources without a lease. Empty if the client was closed before.
     pub resources: Vec<String>,
     /// The error of the last failed request, or a note that no request has failed.
     pub why: String,
@@ -89,6 +89,9 @@ pub struct NotReady {
 fn named(resources: &[String]) -> String {
     let named: Vec<_> = resources.iter().take(MAX_NAMED).map(|id| format!("`{id}`")).collect();
     let more = resources.len().saturating_sub(MAX_NAMED);
+    if named.is_empty() {
+        return "any resource".to_owned();
+    }
     if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
 

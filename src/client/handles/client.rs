@@ -117,7 +117,8 @@ impl Client {
     }
 
     /// Waits until every open resource has a lease. The error names those without one, and the reason. A fallback
-    /// capacity due to the [`Mode`] does not count.
+    /// capacity due to the [`Mode`] does not count, and neither do resources that are closed meanwhile. Fails if the
+    /// client is closed.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         self.guard.shared.ready(None, timeout).await
     }

@@ -42,6 +42,7 @@ pub(crate) struct OpenResource {
     /// Without a limiter: the amount that may be in use now.
     in_use: Mutex<f64>,
     usable: watch::Sender<Usable>,
+    closed: AtomicBool,
     /// The debt that was last reported.
     reported_debt: AtomicU64,
 }
@@ -102,6 +103,7 @@ impl OpenResource {
             reported: Mutex::default(),
             in_use: Mutex::default(),
             usable,
+            closed: AtomicBool::new(false),
             reported_debt: AtomicU64::new(0),
         }
     }
@@ -367,8 +369,14 @@ impl OpenResource {
         self.usable.subscribe()
     }
 
+    /// Whether it was closed. Watchers of the capacity are woken afterwards.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
     /// Closes the limiter.
     pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
         match &self.limiter {
             Limiter::Rate(rate) => rate.close(),
             Limiter::Gauge(gauge) => gauge.close(),

@@ -140,7 +140,7 @@ impl Resource {
         }
     }
 
-    /// Waits for a lease. The error says why there is none.
+    /// Waits for a lease. The error says why there is none. Fails if the client is closed.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         self.guard.shared.ready(Some(&self.opened.id), timeout).await
     }

@@ -352,26 +352,25 @@ impl Shared {
         let all = async {
             for opened in &opened {
                 // Cannot fail: the sender is in `opened`.
-                let _ = opened.watch().wait_for(|usable| usable.basis == Basis::Lease).await;
+                let _ = opened.watch().wait_for(|usable| usable.basis == Basis::Lease || opened.is_closed()).await;
             }
         };
-        let closed = tokio::select! {
-            () = all => return Ok(()),
-            () = self.closed() => true,
-            () = tokio::time::sleep(timeout) => false,
-        };
+        // The result is seen below.
+        let _ = tokio::time::timeout(timeout, all).await;
         let state = self.lock();
-        // Resources that were closed meanwhile do not count.
+        // Resources that were closed meanwhile do not count, unless the client was.
         let without = opened.iter().filter(|opened| opened.usable().basis != Basis::Lease);
-        let without = without.filter(|opened| closed || state.opened.contains_key(&opened.id));
+        let without = without.filter(|opened| state.closing || !opened.is_closed());
         let mut resources: Vec<_> = without.map(|opened| opened.id.to_string()).collect();
         resources.sort();
-        if resources.is_empty() {
+        if state.closing {
+            resources.extend(only.map(ToString::to_string).filter(|_| opened.is_empty()));
+        } else if resources.is_empty() {
             return Ok(());
         }
         let failed = state.last_error.clone().filter(|_| state.session.failures() > 0);
         let why = match failed {
-            _ if closed => "the client was closed".to_owned(),
+            _ if state.closing => "the client was closed".to_owned(),
             Some(error) => error,
             None => {
                 format!("no request has failed, and {} has not answered within {timeout:?}", state.session.target())

@@ -418,6 +418,36 @@ async fn a_refresh_that_fails_during_a_close_does_not_prevent_the_release() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ready_ends_when_a_resource_or_the_client_is_closed() {
+    const TIMEOUT: Duration = Duration::from_secs(3_600);
+    let ready = async |closes: fn(&Shared), only: Option<&str>| {
+        let (shared, only) = (shared(), only.map(Arc::<str>::from));
+        open(&shared, "r");
+        open(&shared, "s");
+        let begun = Instant::now();
+        let (ready, ()) = tokio::join!(shared.ready(only.as_ref(), TIMEOUT), async {
+            tokio::task::yield_now().await;
+            closes(&shared);
+        });
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        ready.map_err(|not| not.to_string())
+    };
+    let both = |shared: &Shared| ["r", "s"].iter().for_each(|id| shared.close_handle(&(*id).into()));
+    assert_eq!(ready(both, None).await, Ok(()), "closed resources do not count");
+    let closed = |which: &str| Err(format!("no lease yet for {which}: the client was closed"));
+    assert_eq!(ready(Shared::close, None).await, closed("`r`, `s`"));
+    assert_eq!(ready(Shared::close, Some("r")).await, closed("`r`"));
+    let shared = shared();
+    open(&shared, "r");
+    answer(&shared, 40.0);
+    shared.close();
+    let id: Arc<str> = "r".into();
+    let ready = async |only| shared.ready(only, TIMEOUT).await.map_err(|not| not.to_string());
+    assert_eq!(ready(Some(&id)).await, closed("`r`"), "it was closed before");
+    assert_eq!(ready(None).await, closed("any resource"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn closed_waits_for_the_end_of_the_driver() {
     let shared = shared();
     let early = tokio::spawn({
