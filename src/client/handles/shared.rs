@@ -487,7 +487,8 @@ impl Shared {
     /// Called by the driver only, so that changes are applied in order.
     fn apply_changes(&self, changes: Vec<UsableChange>) {
         let has_changes = !changes.is_empty();
-        for UsableChange { opened, usable } in changes {
+        for UsableChange { opened, usable, end } in changes {
+            let usable = end.map_or(usable, |end| self.unless_expired(&opened.id, usable, end));
             let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
             let before = opened.usable();
             // The trace records a rise before it is applied and a fall afterwards, so it errs upwards.
@@ -522,6 +523,12 @@ impl Shared {
         }
     }
 
+    /// The same capacity, or the fallback if the lease has expired meanwhile, as in a process that was stopped.
+    fn unless_expired(&self, id: &str, usable: Usable, end: Millis) -> Usable {
+        let now = self.clock.now();
+        if now < end { usable } else { self.lock().session.usable(now, id).unwrap_or(usable) }
+    }
+
     /// Passes a hint of the server on to the session; `None` stands for all resources.
     pub(crate) fn hinted(&self, ids: Option<&[String]>) {
         metrics::hinted(ids.is_none_or(|ids| !ids.is_empty()));
@@ -541,9 +548,12 @@ impl State {
         let (opened, mut changes) = (&self.opened, Vec::new());
         self.session.changes(now, |id, usable| {
             if let Some(slot) = opened.get(id) {
-                changes.push(UsableChange { opened: Arc::clone(&slot.opened), usable });
+                changes.push(UsableChange { opened: Arc::clone(&slot.opened), usable, end: None });
             }
         });
+        for change in &mut changes {
+            change.end = self.session.lease(now, &change.opened.id).map(|lease| lease.end);
+        }
         changes
     }
 
@@ -677,6 +687,8 @@ impl State {
 struct UsableChange {
     opened: Arc<OpenResource>,
     usable: Usable,
+    /// The expiry of the lease.
+    end: Option<Millis>,
 }
 
 /// Milliseconds since the client was created, including the time during which the machine was suspended.

@@ -205,6 +205,27 @@ async fn capacities_reach_limiters_and_watchers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_expires_before_it_is_applied_admits_nobody() {
+    let shared = shared();
+    let (opened, gauge) = open_gauge(&shared);
+    let number = shared.step().outgoing.expect("something to send").number;
+    let changes = {
+        let mut state = shared.lock();
+        let now = shared.clock.now();
+        assert!(state.session.answered(now, number, vec![given("r", 40.0)]));
+        state.changes(now)
+    };
+    let waiting = tokio::spawn(async move { gauge.acquire_many(2).await.is_ok() });
+    tokio::task::yield_now().await;
+    pass(60_000).await;
+    shared.apply_changes(changes);
+    assert_eq!((held(&opened), opened.usable().basis), (1.5, Basis::Fallback));
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    waiting.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn permits_in_use_beyond_a_cut_are_reported_until_returned() {
     let shared = shared();
     let (_opened, gauge) = open_gauge(&shared);
