@@ -96,7 +96,7 @@ MUTANTS = [
     (70, JOINT, "all.set_wakers(&keys, None);\n                all.0.iter_mut().zip(keys)",
         "all.set_wakers(&keys, None);\n                all.0.iter_mut().zip(keys).take(0)"),
     (71, LIMITS, "amounts.give_back_and_want();", "drop(self.budgets.keep(amounts));"),
-    (72, BUDGETS, "for_each(|(_, reservation)| reservation.settle_amount(Amount::ZERO))", "for_each(drop)"),
+    (72, BUDGETS, "for_each(|(_, reservation)| _ = reservation.settle_amount(Amount::ZERO))", "for_each(drop)"),
     (73, BUDGETS, "taken.give_back_and_want();\n            consume", "std::mem::forget(taken);\n            consume"),
 ]
 

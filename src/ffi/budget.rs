@@ -106,7 +106,8 @@ pub unsafe extern "C" fn leaseway_budget_try_reserve(
 }
 
 /// Spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it before
-/// any caller can spend, also those of a later period.
+/// any caller can spend, also those of a later period. Fails with LEASEWAY_CLOSED, and charges nothing, if the client was
+/// closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_budget_charge(budget: *const BudgetHandle, amount: f64, error: *mut Error) -> i32 {
     // SAFETY: guaranteed by the caller, see the crate documentation.
@@ -147,8 +148,9 @@ pub unsafe extern "C" fn leaseway_budget_free(budget: *mut BudgetHandle) {
     unsafe { free(budget) }
 }
 
-/// Ends a reservation, because `used` was used. Takes back what is left of it, unless its period has ended, or charges
-/// the excess. If `used` is not an amount, all of the reservation is spent. Frees the handle, also on failure.
+/// Ends a reservation, because `used` was used. Takes back what is left of it, unless its period has ended or the client
+/// was closed, or charges the excess. If `used` is not an amount, or the client was closed before the excess could be
+/// charged, all of the reservation is spent. Frees the handle, also on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_budget_reservation_settle(
     reservation: *mut BudgetReservationHandle,

@@ -298,8 +298,11 @@ int32_t leaseway_budget_try_reserve(const leaseway_budget *budget,
                                     leaseway_error *error);
 
 // Spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it before
-// any caller can spend, also those of a later period.
-int32_t leaseway_budget_charge(const leaseway_budget *budget, double amount, leaseway_error *error);
+// any caller can spend, also those of a later period. Fails with LEASEWAY_CLOSED, and charges nothing, if the client was
+// closed.
+int32_t leaseway_budget_charge(const leaseway_budget *budget,
+                               double amount,
+                               leaseway_error *error);
 
 // Reads the current state.
 int32_t leaseway_budget_look(const leaseway_budget *budget, leaseway_budget_state *state, leaseway_error *error);
@@ -308,8 +311,9 @@ int32_t leaseway_budget_look(const leaseway_budget *budget, leaseway_budget_stat
 // then is dropped. NULL and handles of another process are ignored.
 void leaseway_budget_free(leaseway_budget *budget);
 
-// Ends a reservation, because `used` was used. Takes back what is left of it, unless its period has ended, or charges
-// the excess. If `used` is not an amount, all of the reservation is spent. Frees the handle, also on failure.
+// Ends a reservation, because `used` was used. Takes back what is left of it, unless its period has ended or the client
+// was closed, or charges the excess. If `used` is not an amount, or the client was closed before the excess could be
+// charged, all of the reservation is spent. Frees the handle, also on failure.
 int32_t leaseway_budget_reservation_settle(leaseway_budget_reservation *reservation,
                                            double used,
                                            leaseway_error *error);

@@ -82,7 +82,7 @@ impl NativeBudget {
     }
 
     /// Spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it
-    /// before any caller can spend.
+    /// before any caller can spend. Raises Closed, and charges nothing, if the client was closed.
     fn charge(&self, amount: f64) -> PyResult<()> {
         Ok(self.0.limiter()?.charge(amount).map_err(ClientError::from)?)
     }
@@ -146,8 +146,9 @@ impl Deliver for Undelivered<BudgetReservation> {
 
 #[pymethods]
 impl ReservedAmount {
-    /// Ends the reservation: `used` was used. Takes back what is left of it, unless its period has ended. Charges the
-    /// budget for usage beyond the reservation. Can be called once.
+    /// Ends the reservation: `used` was used. Takes back what is left of it, unless its period has ended or the client
+    /// was closed. Charges the budget for usage beyond the reservation; raises Closed if the client was closed. Can be
+    /// called once.
     fn settle(&self, used: f64) -> PyResult<()> {
         amount("used", used)?;
         Ok(self.taken.take()?.settle(used).map_err(ClientError::from)?)

@@ -11,7 +11,7 @@ use crate::{
         resource::Resource,
         spender::{SpendError, Spender},
     },
-    limiter::SpendingPeriod,
+    limiter::{Closed, SpendingPeriod},
 };
 
 /// A handle of a budget, a resource of kind BUDGET. All handles of a resource of one client share one book.
@@ -61,18 +61,18 @@ impl BudgetReservation {
     }
 
     /// Ends the reservation, because `used` was used. Takes back what is left of it, or [charges](Budget::charge) the
-    /// excess. If the period of the reservation has ended, nothing is taken back.
+    /// excess. If the period of the reservation has ended, or the client was closed, nothing is taken back.
     ///
     /// # Errors
     ///
-    /// `used` is not an amount. Then the whole reservation is spent.
+    /// `used` is not an amount, or the client was closed and the excess cannot be charged. Then the whole reservation is
+    /// spent.
     pub fn settle(self, used: f64) -> Result<(), SpendError> {
-        self.settle_amount(amount_of(used)?);
-        Ok(())
+        Ok(self.settle_amount(amount_of(used)?)?)
     }
 
-    pub(crate) fn settle_amount(self, used: Amount) {
-        self.budget.spender.settle(self.budget.resource.now(), self.amount, used, self.spent_in);
+    pub(crate) fn settle_amount(self, used: Amount) -> Result<(), Closed> {
+        self.budget.spender.settle(self.budget.resource.now(), self.amount, used, self.spent_in)
     }
 
     /// Ends the reservation, because nothing was used, for a caller that will reserve the amount again.
@@ -137,13 +137,16 @@ impl Budget {
 
     /// Spends an amount that was used already. What the allowance does not cover is [owed](Budget::owed): the next
     /// allowances pay it before any caller can spend, also those of a later period.
+    ///
+    /// # Errors
+    ///
+    /// `amount` is not an amount, or the client was closed. Then nothing is charged.
     pub fn charge(&self, amount: f64) -> Result<(), SpendError> {
-        self.charge_amount(amount_of(amount)?);
-        Ok(())
+        Ok(self.charge_amount(amount_of(amount)?)?)
     }
 
-    pub(crate) fn charge_amount(&self, amount: Amount) {
-        self.spender.charge(self.resource.now(), amount);
+    pub(crate) fn charge_amount(&self, amount: Amount) -> Result<(), Closed> {
+        self.spender.charge(self.resource.now(), amount)
     }
 
     /// Whether both are handles of the same open budget.

@@ -311,7 +311,7 @@ impl Limits {
     }
 
     /// Charges each rate and budget for permits that were already used, see [`Rate::charge`] and [`Budget::charge`]. The
-    /// numbers of gauges are ignored.
+    /// numbers of gauges are ignored. After the client was closed nothing is charged.
     ///
     /// # Errors
     ///
@@ -326,7 +326,8 @@ impl Limits {
         let charged = self.limits.iter().zip(used).map(|(limit, used)| match (limit, used) {
             (AnyHandle::Rate(rate), Used::Permits(n)) => rate.charge(n),
             (AnyHandle::Budget(budget), Used::Amount(amount)) => {
-                budget.charge_amount(amount);
+                // After the close nothing is charged.
+                let _ = budget.charge_amount(amount);
                 Ok(())
             }
             _ => Ok(()),
@@ -389,7 +390,8 @@ impl Reservations {
         let counted = limits.iter().zip(used).map(|(limit, used)| match used {
             Used::Permits(_) => rate::count_uncharged(limit.resource(), settled.next().unwrap_or(Ok(()))),
             Used::Amount(amount) => {
-                budgets.next().into_iter().for_each(|reservation| reservation.settle_amount(amount));
+                // After the close the reservation stays spent.
+                let _ = budgets.next().map(|reservation| reservation.settle_amount(amount));
                 Ok(())
             }
         });

@@ -108,7 +108,7 @@ impl Rate {
     }
 
     /// Charges `n` permits that were already used. Missing permits become debt. The lease pays the debt before any
-    /// other caller is admitted. Debt raises estimated wants. Closing the last handle drops the debt.
+    /// other caller is admitted. Debt raises estimated wants. Closing the last handle or the client drops the debt.
     ///
     /// # Errors
     ///

@@ -124,33 +124,46 @@ impl Spender {
     }
 
     /// Spends an amount that was used already.
-    pub(crate) fn charge(&self, now: Millis, amount: Amount) {
-        self.update(now, |book| book.charge(now, amount));
+    pub(crate) fn charge(&self, now: Millis, amount: Amount) -> Result<(), Closed> {
+        self.update(now, |book| book.charge(now, amount))
     }
 
-    /// Of an amount that was spent in advance, `used` was used.
-    pub(crate) fn settle(&self, now: Millis, reserved: Amount, used: Amount, spent_in: SpendingPeriod) {
-        self.update(now, |book| book.settle(now, reserved, used, spent_in));
+    /// Of an amount that was spent in advance, `used` was used. Fails if more was used and nobody can charge it.
+    pub(crate) fn settle(
+        &self,
+        now: Millis,
+        reserved: Amount,
+        used: Amount,
+        spent_in: SpendingPeriod,
+    ) -> Result<(), Closed> {
+        let settled = self.update(now, |book| book.settle(now, reserved, used, spent_in));
         self.changed.notify_waiters();
+        settled.or_else(|closed| if used > reserved { Err(closed) } else { Ok(()) })
     }
 
     /// Takes back an amount, and keeps it in the demand, because its caller will try again.
     pub(crate) fn give_back_and_want(&self, now: Millis, amount: Amount, spent_in: SpendingPeriod) {
-        self.update(now, |book| {
+        // After the close it stays spent.
+        let _ = self.update(now, |book| {
             book.settle(now, amount, Amount::ZERO, spent_in);
             book.refuse(now, amount);
         });
         self.changed.notify_waiters();
     }
 
-    fn update(&self, now: Millis, change: impl FnOnce(&mut BudgetBook)) {
+    /// Changes the book, unless it was closed: then its last report does not change any more.
+    fn update(&self, now: Millis, change: impl FnOnce(&mut BudgetBook)) -> Result<(), Closed> {
         let mut state = self.lock();
+        if state.closed {
+            return Err(Closed);
+        }
         change(&mut state.book);
         let is_short = state.book.is_short(now);
         drop(state);
         if is_short {
             self.pressure.notify_one();
         }
+        Ok(())
     }
 
     pub(crate) fn spends_in(&self) -> SpendingPeriod {

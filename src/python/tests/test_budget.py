@@ -83,9 +83,14 @@ def test_a_budget_is_no_rate_and_a_closed_client_spends_nothing(serve):
     tokens = client.budget("tokens")
     with pytest.raises(leaseway.OpenError, match="already open as a budget"):
         client.rate("tokens")
+    reservation = tokens.reserve(1, timeout=10)
     client.close()
     with pytest.raises(leaseway.Closed):
         tokens.spend(1)
+    with pytest.raises(leaseway.Closed):
+        tokens.charge(1)
+    with pytest.raises(leaseway.Closed):
+        reservation.settle(2)
 
 
 def test_a_reservation_is_settled_once(tokens):

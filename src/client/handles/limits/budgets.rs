@@ -46,7 +46,7 @@ pub(super) struct TakenAmounts {
 
 impl Drop for TakenAmounts {
     fn drop(&mut self) {
-        self.reserved.drain(..).for_each(|(_, reservation)| reservation.settle_amount(Amount::ZERO));
+        self.reserved.drain(..).for_each(|(_, reservation)| _ = reservation.settle_amount(Amount::ZERO));
     }
 }
 

@@ -7,7 +7,7 @@ use leaseway_core::{policy::period::Span, resource::BudgetLease, types::Amount};
 use super::*;
 use crate::{
     handles::{open_resource::Limiter, spender::Spender},
-    limiter::{Burst, GaugeLimiter, RateLimiter, TryError},
+    limiter::{Burst, Closed, GaugeLimiter, RateLimiter, TryError},
     session::{Body, GrantedLease, Mode, Pace, Settings, StreamReply, Wire},
 };
 
@@ -422,6 +422,21 @@ fn close_within(shared: &Arc<Shared>, close: impl FnOnce(&Shared)) -> [Option<f6
 async fn concurrent_closes_release_a_budget_with_its_last_report() {
     assert_eq!(close_within(&shared(), Shared::close), [None, Some(7.0)]);
     assert_eq!(close_within(&shared(), |shared| shared.close_handle(&"r".into())), [None, Some(7.0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_report_of_a_budget_does_not_change() {
+    let shared = shared();
+    let (_opened, spender) = open_budget(&shared);
+    allow(&shared, 10.0);
+    let now = shared.now();
+    let spent_in = spender.try_spend(now, amount(7.0), false).expect("the allowance covers it");
+    spender.charge(now, amount(1.0)).expect("it is open");
+    shared.close();
+    assert_eq!(spender.charge(now, amount(1.0)), Err(Closed));
+    assert_eq!(spender.settle(now, amount(7.0), amount(9.0), spent_in), Err(Closed), "2 are not charged");
+    assert_eq!(spender.settle(now, amount(7.0), amount(2.0), spent_in), Ok(()), "5 stay spent");
+    assert_eq!((reported(&shared.step()), spender.spent().get()), (Some(8.0), 8.0));
 }
 
 #[tokio::test(start_paused = true)]
