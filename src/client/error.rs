@@ -2,7 +2,7 @@
 //!
 //! An unreachable server is not among them: the session retries, and [`Health`](crate::Health) shows it.
 
-use crate::transport::endpoint::BadEndpoint;
+use crate::transport::{endpoint::BadEndpoint, quoted};
 use leaseway_tls::TlsError;
 
 /// The client could not be created. Nothing was started.
@@ -86,8 +86,9 @@ pub struct NotReady {
     pub why: String,
 }
 
-fn named(resources: &[String]) -> String {
-    let named: Vec<_> = resources.iter().take(MAX_NAMED).map(|id| format!("`{id}`")).collect();
+/// The first of these resources, and the number of the others.
+pub(crate) fn named(resources: &[impl AsRef<str>]) -> String {
+    let named: Vec<_> = resources.iter().take(MAX_NAMED).map(|id| format!("`{}`", quoted(id.as_ref()))).collect();
     let more = resources.len().saturating_sub(MAX_NAMED);
     if named.is_empty() {
         return "any resource".to_owned();

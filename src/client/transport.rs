@@ -16,7 +16,7 @@ pub mod wire;
 pub use clock::{BootInstant, SuspendedTime};
 pub use connection::{Channel, Connection, NoConnection, Transport, is_loopback};
 pub use driver::{Asker, Call, Driver, Ended, Outcome, Reply, Step};
-pub use failure::{explain, tls_error};
+pub use failure::{explain, quoted, tls_error};
 pub use master::{MasterReply, follow_redirects};
 pub use push::{Hints, Listener};
 pub use token::{BadToken, Bearer, Token};

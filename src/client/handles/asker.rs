@@ -21,16 +21,17 @@ use tokio::{
 use tonic::{Code, Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
 
 use crate::{
+    error::named,
     handles::{
         metrics,
-        outage::Outage,
+        outage::{Outage, Throttle},
         shared::{NextStep, Shared},
     },
     session::{
         Body, GrantedLease, Session, StreamReply, Wants,
         pool::{PoolState, Usage},
     },
-    transport::{Asker, Call, Channel, Connection, Ended, Outcome, Reply, Step, explain, wire},
+    transport::{Asker, Call, Channel, Connection, Ended, Outcome, Reply, Step, endpoint, explain, quoted, wire},
 };
 
 pub(crate) struct ClientAsker {
@@ -49,12 +50,9 @@ pub(crate) struct ClientAsker {
     reported_usage: BTreeMap<Arc<str>, Usage>,
     /// Whether pressure at a limiter requires a step.
     watches_pressure: bool,
-    /// When left-out resources were last logged.
-    left_out_logged: Option<Instant>,
+    left_out_log: Throttle,
+    malformed_log: Throttle,
 }
-
-/// Minimum time between log lines about left-out resources: the server names them with every answer.
-const LEFT_OUT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The answer of the master.
 #[derive(Default)]
@@ -119,15 +117,15 @@ impl ClientAsker {
             method: "",
             reported_usage: BTreeMap::new(),
             watches_pressure: false,
-            left_out_logged: None,
+            left_out_log: Throttle::default(),
+            malformed_log: Throttle::default(),
         }
     }
 
     fn note_left_out(&mut self, server: &Arc<str>, LeftOut { resources, why }: &LeftOut) {
         metrics::left_out(*resources);
-        if self.left_out_logged.is_none_or(|logged| logged.elapsed() >= LEFT_OUT_LOG_INTERVAL) {
-            self.left_out_logged = Some(Instant::now());
-            let why = leaseway_core::types::escaped(why);
+        if self.left_out_log.passes() {
+            let why = quoted(why);
             tracing::warn!(client = %self.shared.id, resources, "{server}: no lease for some resources: {why}");
         }
     }
@@ -150,9 +148,8 @@ impl ClientAsker {
         if let Some(left_out) = &left_out {
             self.note_left_out(server, left_out);
         }
-        let error = (!malformed.is_empty())
-            .then(|| format!("{server}: malformed lease for {}", leaseway_core::types::escaped(&malformed.join(", "))));
-        if let Some(error) = &error {
+        let error = (!malformed.is_empty()).then(|| format!("{server}: malformed lease for {}", named(&malformed)));
+        if let Some(error) = error.as_ref().filter(|_| self.malformed_log.passes()) {
             tracing::warn!("{error}");
         }
         let mut accepted = false;
@@ -174,17 +171,23 @@ impl ClientAsker {
         }
     }
 
-    fn redirected(&mut self, number: u64, server: &Arc<str>, master: Option<&str>) {
+    /// The server is not the master. `named` is the master as far as it knows.
+    fn redirected(&mut self, number: u64, server: &Arc<str>, named: Option<&str>) {
         metrics::redirected(server);
-        let error = match master {
-            Some(master) => format!("{server}: not the master; the master is {master}"),
-            None => format!("{server}: not the master, and knows no master"),
+        let master = named.and_then(|named| endpoint::parse(named).ok());
+        let error = match (&master, named) {
+            (Some(master), _) => format!("{server}: not the master; the master is {master}"),
+            (None, Some(named)) => {
+                format!("{server}: not the master, and names an invalid master: {}", quoted(named))
+            }
+            (None, None) => format!("{server}: not the master, and knows no master"),
         };
         tracing::debug!("{error}");
         if master.is_none() {
             self.failed(server, &error);
         }
-        self.shared.finish_request(|session, now| _ = session.redirected(now, number, master), Some(error));
+        let redirect = |session: &mut Session<Wants>, now| _ = session.redirected(now, number, master.as_deref());
+        self.shared.finish_request(redirect, Some(error));
     }
 }
 
@@ -236,11 +239,11 @@ impl Asker for ClientAsker {
             }
             Outcome::Replied(Reply::Redirect(master)) => return self.redirected(number, server, master.as_deref()),
             Outcome::Failed(status) if self.method == RENEW && refuses_streams(&status) => {
-                let error = explain(server, &status);
+                let error = quoted(&explain(server, &status));
                 tracing::debug!(method = self.method, "{error}");
                 return self.shared.finish_request(|session, now| _ = session.stream_refused(now, number), Some(error));
             }
-            Outcome::Failed(status) => explain(server, &status),
+            Outcome::Failed(status) => quoted(&explain(server, &status)),
             Outcome::Late => format!("{server}: no answer within {:?}", self.deadline),
         };
         tracing::debug!(method = self.method, "{error}");
@@ -335,10 +338,7 @@ async fn renew(
     }
     let mastership = answer.mastership.take();
     if let Some(why) = &answer.restart {
-        tracing::debug!(
-            "the server restarts the stream of renewals, so all leases are sent again: {}",
-            leaseway_core::types::escaped(why)
-        );
+        tracing::debug!("the server restarts the stream of renewals, so all leases are sent again: {}", quoted(why));
     }
     wire::reply(mastership, &[], 0, || Leases::on_stream(answer, sent, stream))
 }

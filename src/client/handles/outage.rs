@@ -12,6 +12,20 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of servers whose last error is remembered.
 const MAX_SERVERS: usize = 8;
 
+/// Lets one log message per minute pass, of those that every answer of a server can cause.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle(Option<Instant>);
+
+impl Throttle {
+    pub(crate) fn passes(&mut self) -> bool {
+        let passes = self.0.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL);
+        if passes {
+            self.0 = Some(Instant::now());
+        }
+        passes
+    }
+}
+
 /// The failures since the last answer.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
@@ -91,6 +105,17 @@ mod tests {
         let message = outage.over("a:1").expect("a warning was logged");
         assert_eq!(message, "a:1 has answered, after 63 failed requests in 60.0 s");
         assert_eq!(outage.over("a:1"), None, "once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_message_a_minute_passes() {
+        let mut throttle = Throttle::default();
+        let mut passed = 0;
+        for _ in 0..180 {
+            passed += usize::from(throttle.passes());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(passed, 3);
     }
 
     #[tokio::test(start_paused = true)]

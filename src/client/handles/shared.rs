@@ -14,8 +14,8 @@ use tokio::{
 };
 
 use crate::{
-    error::{NotReady, OpenError},
-    handles::{lease_trace::LeaseTrace, metrics, open_resource::OpenResource},
+    error::{NotReady, OpenError, named},
+    handles::{lease_trace::LeaseTrace, metrics, open_resource::OpenResource, outage::Throttle},
     session::{
         Basis, Capacity, Lease, Mode, Outgoing, Session, Usable, Wants,
         pool::{PoolState, Usage},
@@ -105,6 +105,9 @@ struct State {
     /// Earlier estimates of single resources.
     scheduled_estimates: BTreeSet<(Millis, Arc<str>)>,
     last_error: Option<String>,
+    /// The number of leases that have expired since this was last logged.
+    expired: usize,
+    expiry_log: Throttle,
 }
 
 struct Registration {
@@ -142,6 +145,8 @@ impl Shared {
             estimated: Millis(0),
             scheduled_estimates: BTreeSet::new(),
             last_error: None,
+            expired: 0,
+            expiry_log: Throttle::default(),
         };
         let (done, _) = watch::channel(false);
         Shared {
@@ -455,38 +460,44 @@ impl Shared {
 
     /// Applies the priorities at which the server counts this client.
     pub(crate) fn set_priorities(&self, priorities: Vec<(Arc<str>, i64)>) {
+        let mut differing = Vec::new();
         for (id, priority) in priorities {
             let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
             let Some(opened) = opened else { continue };
             if opened.set_effective_priority(priority) && priority != opened.priority {
-                let claimed = opened.priority;
-                tracing::info!(
-                    resource = %id,
-                    claimed,
-                    priority,
-                    "the server gives this client another priority than it requested"
-                );
+                differing.push((id, opened.priority, priority));
             }
+        }
+        if let Some((resource, claimed, priority)) = differing.first() {
+            tracing::info!(
+                %resource, claimed, priority, resources = differing.len(),
+                "the server gives this client another priority than it requested"
+            );
         }
     }
 
     /// Applies which resources have no limit. A warning tells when one has none, because that is rarely intended.
     pub(crate) fn set_unlimited(&self, unlimited: Vec<(Arc<str>, bool)>) {
+        let mut without = Vec::new();
         for (id, is_unlimited) in unlimited {
             let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
             if opened.is_some_and(|opened| opened.set_unlimited(is_unlimited)) && is_unlimited {
-                tracing::warn!(
-                    client = %self.id, resource = %leaseway_core::types::escaped(&id),
-                    "no template of the server limits this resource, so every request is granted: add one to the \
-                     configuration"
-                );
+                without.push(id);
             }
+        }
+        if !without.is_empty() {
+            tracing::warn!(
+                client = %self.id,
+                "no template of the server limits {}, so every request is granted: add one to the configuration",
+                named(&without)
+            );
         }
     }
 
     /// Called by the driver only, so that changes are applied in order.
     fn apply_changes(&self, changes: Vec<UsableChange>) {
         let has_changes = !changes.is_empty();
+        let mut expired = Vec::new();
         for UsableChange { opened, usable, end } in changes {
             let usable = end.map_or(usable, |end| self.unless_expired(&opened.id, usable, end));
             let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
@@ -514,12 +525,25 @@ impl Shared {
             }
             if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
                 metrics::lease_ended(&opened.id);
-                let capacity = usable.capacity.get();
-                tracing::warn!(resource = %opened.id, capacity, "lease expired without a refresh");
+                expired.push(Arc::clone(&opened.id));
             }
+        }
+        if !expired.is_empty() {
+            self.log_expired(&expired);
         }
         if has_changes {
             self.changes.send_replace(());
+        }
+    }
+
+    /// Logs leases that have expired without a refresh. There may be very many, so the log gets a line per minute.
+    fn log_expired(&self, expired: &[Arc<str>]) {
+        let mut state = self.lock();
+        state.expired += expired.len();
+        if state.expiry_log.passes() {
+            let leases = std::mem::take(&mut state.expired);
+            drop(state);
+            tracing::warn!(client = %self.id, leases, "leases expired without a refresh, lately of {}", named(expired));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{error::Error, io, iter};
 
+use leaseway_core::types::escaped;
 use leaseway_tls::TlsError;
 use tonic::{Code, Status};
 
@@ -48,6 +49,18 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
     }
 }
 
+/// A text that contains what a server has sent, for logs and errors: on one line, and cut if it is long.
+pub fn quoted(text: &str) -> String {
+    if text.len() <= MAX_QUOTED {
+        return escaped(text).into_owned();
+    }
+    let end = (0..=MAX_QUOTED).rfind(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}…", escaped(&text[..end]))
+}
+
+/// The maximum length of a quoted text, in bytes.
+const MAX_QUOTED: usize = 500;
+
 /// What the transport's errors for an HTTP answer without and with a body say before the status code.
 const HTTP_STATUS: &[&str] = &["mapped from HTTP status code ", "while receiving response with status: "];
 
@@ -86,6 +99,13 @@ fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quoted_text_is_on_one_line_and_not_long() {
+        assert_eq!(quoted("two\nlines \u{1b}[31m"), "two\\nlines \\u001b[31m");
+        let long = quoted(&"\u{e4}".repeat(1_000_000));
+        assert_eq!(long, format!("{}…", "\u{e4}".repeat(MAX_QUOTED / 2)));
+    }
 
     #[test]
     fn ports_of_other_services_are_recognised() {

@@ -7,7 +7,7 @@ use leaseway_proto::push::{Hint, WatchRequest, push_client::PushClient};
 use tokio::time::{Duration, Instant};
 use tonic::{Code, Status, Streaming};
 
-use super::connection::Connection;
+use super::{connection::Connection, failure::quoted};
 
 /// The pause after a stream has ended or failed to open; it doubles up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -162,7 +162,7 @@ impl Hints {
     }
 
     fn pause_after(&mut self, ended: &Status) -> Duration {
-        tracing::debug!(name = self.listener.name(), code = ?ended.code(), "no hints: {}", ended.message());
+        tracing::debug!(name = self.listener.name(), code = ?ended.code(), "no hints: {}", quoted(ended.message()));
         if ended.code() == Code::Unimplemented {
             return PAUSE_UNSUPPORTED;
         }

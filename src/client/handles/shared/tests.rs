@@ -517,6 +517,25 @@ async fn health_keeps_the_error_of_the_last_failure() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn expired_leases_are_counted_and_logged_once_a_minute() {
+    let shared = shared();
+    for id in ["r", "s", "t"] {
+        open(&shared, id);
+    }
+    answer(&shared, 40.0);
+    let logged = |shared: &Shared| !std::mem::take(&mut shared.lock().expiry_log).passes();
+    assert!(!logged(&shared));
+    pass(60_000).await;
+    fail(&shared, "gone");
+    assert!(logged(&shared), "the lease has expired");
+    assert_eq!(shared.lock().expired, 0);
+    shared.lock().expiry_log.passes();
+    shared.log_expired(&["r".into(), "s".into()]);
+    shared.log_expired(&["t".into()]);
+    assert_eq!(shared.lock().expired, 3, "less than a minute later");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_clock_rounds_down_to_milliseconds() {
     let clock = Clock::start();
     tokio::time::advance(Duration::from_micros(1_999)).await;
