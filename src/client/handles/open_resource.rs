@@ -112,7 +112,7 @@ impl OpenResource {
         let Some(window) = window else { return self };
         let opened = OpenResource { window: Some(Mutex::new(WindowDemand::new(window))), ..self };
         if opened.estimates_wants() {
-            opened.estimate_wants();
+            opened.estimate_anew();
         }
         opened
     }
@@ -125,7 +125,7 @@ impl OpenResource {
         *demand = WindowDemand::new(Window { slides: demand.window().slides, ..window });
         drop(demand);
         if self.estimates_wants() {
-            self.estimate_wants();
+            self.estimate_anew();
         }
     }
 
@@ -150,8 +150,12 @@ impl OpenResource {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = WantsSource::Fixed(wants);
     }
 
-    /// Estimates wants from now on. Returns whether there is a limiter to estimate them from.
+    /// Estimates wants from now on, unless it does so already. Returns whether there is a limiter to estimate them from.
     pub(crate) fn estimate_wants(&self) -> bool {
+        self.estimates_wants() || self.estimate_anew()
+    }
+
+    fn estimate_anew(&self) -> bool {
         let window = self.window.as_ref().map(|window| window.lock().unwrap_or_else(PoisonError::into_inner).window());
         let Some(source) = self.limiter.estimated(window) else { return false };
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;

@@ -163,7 +163,8 @@ impl Resource {
         self.guard.shared.demand_changed(&self.opened.id);
     }
 
-    /// Estimates the wants from now on, from the permits that callers take or wait for.
+    /// Estimates the wants from now on, from the permits that callers take or wait for. Fixed wants do not count any
+    /// more. Wants that are estimated already do not change.
     pub fn estimate_wants(&self) -> Result<(), OpenError> {
         if !self.opened.estimate_wants() {
             return Err(OpenError::NoWants(self.id().to_owned()));

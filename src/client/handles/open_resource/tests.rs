@@ -95,6 +95,22 @@ fn without_a_limiter_neither_wants_nor_usage_are_estimated() {
     assert_eq!(opened.wants(Millis(0)), Wants { amount: 7.0, priority: 3, ..Wants::default() });
 }
 
+#[tokio::test(start_paused = true)]
+async fn wants_that_are_estimated_stay_if_they_are_to_be_estimated() {
+    let gauge = GaugeLimiter::new();
+    let opened = opened(Limiter::Gauge(gauge.clone()), None);
+    opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
+    let permits = gauge.try_acquire(7).expect("there is room");
+    assert_eq!(opened.wants(Millis(0)).amount, 7.0);
+    drop(permits);
+    assert_eq!(opened.wants(Millis(1_000)).amount, 7.0, "the peak since then");
+    assert!(opened.estimate_wants());
+    assert_eq!(opened.wants(Millis(2_000)).amount, 7.0, "it is remembered");
+    opened.set_fixed_wants(3.0);
+    assert!(opened.estimate_wants());
+    assert_eq!(opened.wants(Millis(3_000)).amount, 0.0);
+}
+
 fn granted(opened: &OpenResource, now: u64) {
     let capacity = Capacity::of(opened.wants(Millis(now)).amount);
     opened.apply(Usable { capacity, basis: Basis::Lease });
