@@ -55,6 +55,17 @@ pub enum OpenError {
         /// The kind that was asked for.
         asked: &'static str,
     },
+    /// The resource is open with another value of this option. All handles of a resource share its options.
+    #[error(
+        "resource `{}` is already open with another `{option}`: use the same value in each place that opens it, or leave it out",
+        leaseway_core::types::escaped(id)
+    )]
+    OtherOption {
+        /// The resource.
+        id: String,
+        /// The option.
+        option: &'static str,
+    },
     /// Wants cannot be estimated without a limiter.
     #[error("the wants of `{0}` cannot be estimated without a limiter: set them with `.wants(…)`")]
     NoWants(String),

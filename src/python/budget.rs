@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_client::{Budget, BudgetReservation, SpendError, limiter::Burst};
+use leaseway_client::{Budget, BudgetReservation, SpendError};
 use pyo3::prelude::*;
 
 use crate::{
@@ -42,7 +42,7 @@ fn covered<T>(tried: Result<T, SpendError>) -> Result<Option<T>, ClientError> {
 impl NativeBudget {
     #[new]
     fn new(client: Py<NativeClient>, resource: String) -> PyResult<PyClassInitializer<NativeBudget>> {
-        let options = Options { resource, wants: None, priority: 0, mode: None, burst: Burst::Smooth, max_debt: None };
+        let options = Options { resource, wants: None, priority: None, mode: None, burst: None, max_debt: None };
         let handle = Handle::open(client, options)?;
         let base = PyClassInitializer::from(NativeResource::of(&handle));
         Ok(base.add_subclass(NativeBudget(handle)))

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leaseway_client::{Gauge, limiter::Burst};
+use leaseway_client::Gauge;
 use pyo3::prelude::*;
 
 use crate::{
@@ -29,16 +29,16 @@ impl NativeGauge {
 #[pymethods]
 impl NativeGauge {
     #[new]
-    #[pyo3(signature = (client, resource, *, wants = None, priority = 0, mode = None))]
+    #[pyo3(signature = (client, resource, *, wants = None, priority = None, mode = None))]
     fn new(
         client: Py<NativeClient>,
         resource: String,
         wants: Option<f64>,
-        priority: i64,
+        priority: Option<i64>,
         mode: Option<&str>,
     ) -> PyResult<PyClassInitializer<NativeGauge>> {
         let mode = mode.map(arguments::mode).transpose()?;
-        let options = Options { resource, wants, priority, mode, burst: Burst::Smooth, max_debt: None };
+        let options = Options { resource, wants, priority, mode, burst: None, max_debt: None };
         let handle = Handle::open(client, options)?;
         let base = PyClassInitializer::from(NativeResource::of(&handle));
         Ok(base.add_subclass(NativeGauge(handle)))

@@ -14,15 +14,21 @@ use crate::{arguments, client::NativeClient, error::ClientError, fork::PidGuarde
 pub(crate) struct Options {
     pub(crate) resource: String,
     pub(crate) wants: Option<f64>,
-    pub(crate) priority: i64,
+    pub(crate) priority: Option<i64>,
     pub(crate) mode: Option<Mode>,
-    pub(crate) burst: Burst,
+    pub(crate) burst: Option<Burst>,
     pub(crate) max_debt: Option<u64>,
 }
 
 impl Options {
     fn of(&self, client: &leaseway_client::Client) -> ResourceBuilder {
-        let mut builder = client.resource(self.resource.as_str()).priority(self.priority).burst(self.burst);
+        let mut builder = client.resource(self.resource.as_str());
+        if let Some(priority) = self.priority {
+            builder = builder.priority(priority);
+        }
+        if let Some(burst) = self.burst {
+            builder = builder.burst(burst);
+        }
         if let Some(wants) = self.wants {
             builder = builder.wants(wants);
         }
@@ -37,13 +43,13 @@ impl Options {
 }
 
 /// The burst of a rate, from `burst` or `window`.
-pub(crate) fn burst(permits: Option<f64>, window: Option<f64>) -> PyResult<Burst> {
+pub(crate) fn burst(permits: Option<f64>, window: Option<f64>) -> PyResult<Option<Burst>> {
     match (permits, window) {
         (Some(_), Some(_)) => Err(PyValueError::new_err("burst and window exclude each other: pass only one of them")),
-        (Some(permits), None) if permits.is_finite() && permits >= 0.0 => Ok(Burst::Permits(permits)),
+        (Some(permits), None) if permits.is_finite() && permits >= 0.0 => Ok(Some(Burst::Permits(permits))),
         (Some(permits), None) => Err(PyValueError::new_err(format!("burst={permits}: expected permits, 0 or more"))),
-        (None, Some(window)) => Ok(Burst::Window(arguments::seconds("window", window)?)),
-        (None, None) => Ok(Burst::Smooth),
+        (None, Some(window)) => Ok(Some(Burst::Window(arguments::seconds("window", window)?))),
+        (None, None) => Ok(None),
     }
 }
 

@@ -48,14 +48,14 @@ impl NativeRate {
 impl NativeRate {
     #[new]
     #[pyo3(signature = (
-        client, resource, *, wants = None, priority = 0, mode = None, burst = None, window = None, max_debt = None
+        client, resource, *, wants = None, priority = None, mode = None, burst = None, window = None, max_debt = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         client: Py<NativeClient>,
         resource: String,
         wants: Option<f64>,
-        priority: i64,
+        priority: Option<i64>,
         mode: Option<&str>,
         burst: Option<f64>,
         window: Option<f64>,

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::{
     handles::spender::Spender,
     limiter::{
-        GaugeLimiter, RateLimiter, Window, WindowDemand, WindowSample,
+        Burst, GaugeLimiter, RateLimiter, Window, WindowDemand, WindowSample,
         demand::{Demand, DemandKind, Sample},
         estimating,
     },
@@ -33,6 +33,8 @@ pub(crate) struct OpenResource {
     effective_priority: AtomicI64,
     is_unlimited: AtomicBool,
     pub(crate) limiter: Limiter,
+    /// The options of the first handle.
+    pub(crate) options: OpenOptions,
     source: Mutex<WantsSource>,
     /// For limits per window.
     window: Option<Mutex<WindowDemand>>,
@@ -45,6 +47,30 @@ pub(crate) struct OpenResource {
     closed: AtomicBool,
     /// The debt that was last reported.
     reported_debt: AtomicU64,
+}
+
+/// The options that all handles of a resource share, as far as they were set.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OpenOptions {
+    pub(crate) wants: Option<f64>,
+    pub(crate) priority: Option<i64>,
+    pub(crate) mode: Option<Mode>,
+    pub(crate) burst: Option<Burst>,
+    pub(crate) max_debt: Option<u64>,
+}
+
+impl OpenOptions {
+    /// The name of an option that is set here, and that the first handle was opened with another value of.
+    pub(crate) fn conflict(&self, first: &OpenOptions, default_mode: Mode) -> Option<&'static str> {
+        let differs = [
+            ("wants", self.wants.is_some() && self.wants != first.wants),
+            ("priority", self.priority.is_some_and(|priority| priority != first.priority.unwrap_or_default())),
+            ("mode", self.mode.is_some_and(|mode| mode != first.mode.unwrap_or(default_mode))),
+            ("burst", self.burst.is_some_and(|burst| burst != first.burst.unwrap_or_default())),
+            ("max_debt", self.max_debt.is_some() && self.max_debt != first.max_debt),
+        ];
+        differs.into_iter().find_map(|(name, differs)| differs.then_some(name))
+    }
 }
 
 /// What enforces the capacity.
@@ -97,6 +123,7 @@ impl OpenResource {
             effective_priority: AtomicI64::new(priority),
             is_unlimited: AtomicBool::new(false),
             limiter,
+            options: OpenOptions::default(),
             source: Mutex::new(source),
             window: None,
             usage_tracker: Mutex::default(),
@@ -106,6 +133,10 @@ impl OpenResource {
             closed: AtomicBool::new(false),
             reported_debt: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn with_options(self, options: OpenOptions) -> OpenResource {
+        OpenResource { options, ..self }
     }
 
     pub(crate) fn with_window(self, window: Option<Window>) -> OpenResource {

@@ -133,7 +133,7 @@ class Rate(Resource):
         resource: str,
         *,
         wants: Optional[float] = None,
-        priority: int = 0,
+        priority: Optional[int] = None,
         mode: Optional[str] = None,
         burst: Optional[float] = None,
         window: Optional[float] = None,
@@ -163,7 +163,7 @@ class Gauge(Resource):
         resource: str,
         *,
         wants: Optional[float] = None,
-        priority: int = 0,
+        priority: Optional[int] = None,
         mode: Optional[str] = None,
     ) -> Self: ...
     def try_acquire(self, n: int = 1) -> Optional[Permit]: ...

@@ -107,16 +107,17 @@ class Client(_native.Client):
         resource: str,
         *,
         wants: Optional[float] = None,
-        priority: int = 0,
+        priority: Optional[int] = None,
         mode: Optional[str] = None,
         burst: Optional[float] = None,
         window: Optional[float] = None,
         max_debt: Optional[int] = None,
     ) -> Rate:
-        """Opens a resource as a rate, in permits per second. All handles of a resource share one lease and one queue.
+        """Opens a resource as a rate, in permits per second. All handles of a resource share one lease, one queue and
+        these settings: another value than that of the first handle raises OpenError.
 
         wants      capacity to ask for; by default estimated from the permits that callers take or wait for
-        priority   the priority that this client claims
+        priority   the priority that this client claims (0)
         mode       capacity to use after the lease has expired; by default the mode of the client
         burst      maximum number of permits that may be saved up, instead of 20 ms of capacity
         window     seconds of capacity that may be saved up, for budgets per minute or per day
@@ -134,7 +135,12 @@ class Client(_native.Client):
         )
 
     def gauge(
-        self, resource: str, *, wants: Optional[float] = None, priority: int = 0, mode: Optional[str] = None
+        self,
+        resource: str,
+        *,
+        wants: Optional[float] = None,
+        priority: Optional[int] = None,
+        mode: Optional[str] = None,
     ) -> Gauge:
         """Opens a resource as a gauge: permits in use at the same time. Other arguments are as for `rate`."""
         return Gauge(self, resource, wants=wants, priority=priority, mode=mode)

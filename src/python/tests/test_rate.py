@@ -162,6 +162,10 @@ def test_handles_of_a_resource_share_lease_and_queue(client):
     assert one.client is client
     with pytest.raises(leaseway.OpenError, match="is already open as a rate"):
         client.gauge("searches")
+    for options in ({"wants": 31}, {"priority": 1}, {"mode": "optimistic"}, {"burst": 5}, {"window": 60}):
+        with pytest.raises(leaseway.OpenError, match="already open with another"):
+            client.rate("searches", **options)
+    client.rate("searches", wants=30, priority=0, mode="safe")
     del one, other
     client.gauge("searches")
 

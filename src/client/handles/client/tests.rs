@@ -9,6 +9,7 @@ use crate::{
     Balanced,
     error::OpenError,
     handles::{gauge::Gauge, rate::Rate},
+    limiter::Burst,
 };
 
 /// A longer wait counts as a hang.
@@ -140,6 +141,29 @@ fn a_resource_cannot_be_opened_as_another_kind() {
     assert!(errors.iter().all(|error| matches!(error, OpenError::OtherKind { is: "rate", .. })), "{errors:?}");
     drop(rate);
     assert!(client.resource("r").wants(1.0).open().is_ok(), "failed attempts leave no handle");
+}
+
+#[test]
+fn all_handles_of_a_resource_share_its_options() {
+    let of_client = runtime();
+    let client = client(&of_client);
+    let rate = || client.resource("r");
+    let first = rate().wants(1.0).priority(2).burst(Burst::Permits(3.0)).rate().expect("open");
+    for (other, name) in [
+        (rate().wants(2.0), "wants"),
+        (rate().priority(0), "priority"),
+        (rate().mode(Mode::Optimistic), "mode"),
+        (rate().burst(Burst::Smooth), "burst"),
+        (rate().max_debt(7), "max_debt"),
+    ] {
+        let error = other.rate().expect_err("another value");
+        assert!(matches!(error, OpenError::OtherOption { option, .. } if option == name), "{error}");
+    }
+    first.resource().set_wants(5.0).expect("valid");
+    let same = rate().wants(1.0).priority(2).mode(Mode::Safe).burst(Burst::Permits(3.0)).rate().expect("the same");
+    let without = rate().rate().expect("no options");
+    drop((first, same, without));
+    rate().wants(2.0).rate().expect("failed attempts leave no handle");
 }
 
 #[test]
