@@ -21,6 +21,9 @@ pub enum BuildError {
     /// TLS or a token was set on the client as well as on its shared transport.
     #[error("this client shares a transport: set TLS and the token on the transport, not on the client")]
     SharedTransport,
+    /// The token would be sent unencrypted to this server.
+    #[error("refusing to send the token to {0} without TLS: use TLS")]
+    TokenInTheClear(String),
     /// The id of the client is invalid.
     #[error("the client's id {0}")]
     BadId(BadId),

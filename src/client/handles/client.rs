@@ -232,7 +232,8 @@ impl Builder {
         self
     }
 
-    /// Sends a bearer token with every request. It is only sent over TLS, or to this machine.
+    /// Sends a bearer token with every request. It is only sent over TLS, or to this machine: other endpoints are an
+    /// error of [`build`](Self::build).
     #[must_use]
     pub fn token(mut self, token: &Token) -> Builder {
         self.token = Some(token.clone());
@@ -322,10 +323,12 @@ impl Builder {
             };
             transport = transport.with_tls(tls);
         }
-        Ok(match &self.token {
-            Some(token) => transport.with_token(token.clone()),
-            None => transport,
-        })
+        let Some(token) = &self.token else { return Ok(transport) };
+        let transport = transport.with_token(token.clone());
+        match endpoints.iter().find(|endpoint| transport.exposes_token(&endpoint.address)) {
+            Some(exposed) => Err(BuildError::TokenInTheClear(exposed.address.clone())),
+            None => Ok(transport),
+        }
     }
 }
 

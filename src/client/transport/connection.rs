@@ -146,8 +146,13 @@ impl Transport {
         InterceptedService::new(channel, self.bearer.clone())
     }
 
+    /// Whether the token would be sent to this server without TLS, so that no connection is made.
+    pub(crate) fn exposes_token(&self, address: &str) -> bool {
+        self.bearer.0.is_some() && self.tls.is_none() && !self.clear_token && !is_loopback(address)
+    }
+
     fn endpoint(&self, address: &str) -> Result<Endpoint, NoConnection> {
-        if self.bearer.0.is_some() && self.tls.is_none() && !self.clear_token && !is_loopback(address) {
+        if self.exposes_token(address) {
             return Err(NoConnection::TokenInTheClear(address.into()));
         }
         Ok(Endpoint::from_shared(format!("http://{address}"))?)

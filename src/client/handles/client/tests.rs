@@ -166,6 +166,15 @@ fn all_handles_of_a_resource_share_its_options() {
     rate().wants(2.0).rate().expect("failed attempts leave no handle");
 }
 
+#[tokio::test]
+async fn a_client_that_would_expose_its_token_is_not_built() {
+    let token = Token::new("secret").expect("a token");
+    let build =
+        |endpoint: &str| Client::builder().endpoint("127.0.0.1:1").endpoint(endpoint).token(&token).build().map(drop);
+    assert_eq!(build("10.0.0.1:1"), Err(BuildError::TokenInTheClear("10.0.0.1:1".into())));
+    assert_eq!(build("localhost:1"), Ok(()));
+}
+
 #[test]
 fn a_failed_blocking_build_is_an_error_in_async_code_too() {
     within(async {
