@@ -280,16 +280,21 @@ export class Driver {
   private closeUnused(resource: OpenResource): void {
     if (resource.handles > 0 || resource.holds > 0 || !this.isOpen(resource)) return;
     this.opened.delete(resource.id);
-    // Close the limiter before releasing the lease.
-    this.closeResource(resource);
-    this.reportLast(resource);
-    this.session.release(resource.id);
+    this.giveBack(resource);
+    this.announceClosed(resource);
     this.scheduleStep();
   }
 
-  private closeResource(resource: OpenResource): void {
+  /** Closes the limiter, then releases the lease. Calls no listeners, which may close others, or the client. */
+  private giveBack(resource: OpenResource): void {
     this.scheduledEstimates.delete(resource.id);
     resource.close();
+    this.reportLast(resource);
+    this.session.release(resource.id);
+  }
+
+  private announceClosed(resource: OpenResource): void {
+    resource.announceClosed();
     this.recordLease(resource.id, 0);
   }
 
@@ -313,11 +318,9 @@ export class Driver {
     this.closing = true;
     const resources = [...this.opened.values()];
     this.opened.clear();
-    for (const resource of resources) {
-      this.closeResource(resource);
-      this.reportLast(resource);
-    }
-    this.session.releaseAll();
+    for (const resource of resources) this.giveBack(resource);
+    this.session.endBackoff();
+    for (const resource of resources) this.announceClosed(resource);
     this.scheduleStep();
   }
 

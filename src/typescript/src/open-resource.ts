@@ -239,6 +239,10 @@ export class OpenResource {
   close(): void {
     if (this.limiter.kind === "budget") this.limiter.spender.close();
     this.limiter.semaphore.close();
+  }
+
+  /** Tells watchers that it was closed. */
+  announceClosed(): void {
     this.apply({ capacity: 0, basis: "unknown" }, Number.POSITIVE_INFINITY, () => {});
   }
 }

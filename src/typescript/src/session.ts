@@ -425,11 +425,10 @@ export class Session {
     if (entry.asked !== undefined) this.leaving.set(id, entry);
   }
 
-  /** Releases all resources. Ends a back-off. */
-  releaseAll(): void {
+  /** Ends a back-off, so that releases are sent at once. */
+  endBackoff(): void {
     this.failureCount = 0;
     this.pauseUntil = 0;
-    for (const id of [...this.entries.keys()]) this.release(id);
   }
 
   /** Reports a hint of the server: asking for this resource now would change its lease. */

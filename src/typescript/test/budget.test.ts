@@ -295,6 +295,20 @@ describe("a client of a budget", () => {
     await client.close();
   });
 
+  it("reports all that was spent although a listener closes the client meanwhile", async (test) => {
+    const server = await treasury(test);
+    const client = new Client(server.address);
+    const tokens = client.budget("tokens");
+    await tokens.spend(7, { timeoutMs: 20_000 });
+    let closed: Promise<void> | undefined;
+    tokens.onChange(() => {
+      closed ??= client.close();
+    });
+    tokens.close();
+    await closed;
+    assert.deepEqual([server.released, server.spent], [["tokens"], [7]]);
+  });
+
   it("keeps a budget open while reservations are not settled", async (test) => {
     const server = await treasury(test);
     const client = new Client(server.address);

@@ -32,8 +32,9 @@ export class Fake {
   asked = 0;
   /** The connections over which requests came. */
   readonly connections = new Set<string>();
-  /** The resources that were released. */
+  /** The resources that were released, and what was reported as spent of each. */
   readonly released: string[] = [];
+  readonly spent: (number | undefined)[] = [];
   /** Answers requests for capacity instead of granting; `undefined` leaves them unanswered. */
   answer: Handler<GetCapacityRequest, GetCapacityResponse> | undefined;
   /** Answers requests for peers; `undefined` leaves them unanswered. */
@@ -92,6 +93,7 @@ export class Fake {
 
   private releaseCapacity(request: ReleaseCapacityRequest): ReleaseCapacityResponse {
     this.released.push(...request.resourceId);
+    this.spent.push(...request.resourceId.map((_, at) => request.spent?.[at]?.amount));
     return { problem: [] };
   }
 }
