@@ -437,7 +437,7 @@ export class Driver {
   private isFinished(): boolean {
     if (this.abandoned) return true;
     const { session } = this;
-    return this.closing && session.inFlight === undefined && (session.isIdle() || session.failures > 0);
+    return this.closing && session.inFlight === undefined && (session.isIdle() || session.hasReleaseFailed);
   }
 
   private finish(): void {

@@ -817,6 +817,11 @@ export class Session {
     return this.failureCount;
   }
 
+  /** Whether the last request was a release that has failed. */
+  get hasReleaseFailed(): boolean {
+    return this.releaseFailed;
+  }
+
   private schedule(entry: ResourceState, at: number): void {
     entry.schedule(at);
     this.firstDue.insert(entry.due);

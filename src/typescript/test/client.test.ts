@@ -60,6 +60,20 @@ describe("a redirect", () => {
   });
 });
 
+describe("a closed client", () => {
+  it("releases its leases although a refresh fails meanwhile", async (test) => {
+    const server = await Fake.start(test);
+    const client = new Client({ servers: server.address, deadlineMs: 300 });
+    const rate = client.rate("r", { wants: 1 });
+    await rate.ready();
+    server.answer = () => undefined;
+    rate.setWants(10);
+    await eventually(() => server.asked === 2, "a refresh");
+    await client.close();
+    assert.deepEqual(server.released, ["r"]);
+  });
+});
+
 describe("a closed handle", () => {
   it("keeps the lease of a gauge while its permits are in use", async (test) => {
     const server = await Fake.start(test);
