@@ -569,6 +569,11 @@ export class Session {
     for (const { index, given } of reply.granted) {
       const id = open.ids[index];
       if (id === undefined) continue;
+      if (!this.isAskedBy(inFlight, id)) {
+        // The server takes it for the newest lease now. The next message states the one that is held.
+        this.noteAnswer(id, false);
+        continue;
+      }
       const before = this.lease(now, id)?.capacity ?? 0;
       // After a cut, more may be in use than the lease allows. A renewal cannot say so.
       const isCut = finiteCapacity(given.wire.capacity) < before;
@@ -584,6 +589,12 @@ export class Session {
     }
     for (const id of inFlight.ids) this.keepLease(now, id);
     return [...answered, ...this.extendLeases(now, inFlight, reply.unix)];
+  }
+
+  /** Whether a message states or renews a resource. */
+  private isAskedBy({ ids, number }: InFlight, id: string): boolean {
+    const entry = this.entries.get(id) ?? this.leaving.get(id);
+    return ids.has(id) || entry?.renewedBy === number;
   }
 
   private noteAnswer(id: string, isKnown: boolean): void {

@@ -121,6 +121,28 @@ describe("a stream of renewals", () => {
     assert.equal(sends(message(session, 10_000)[1]), "1:s:2 0+1");
   });
 
+  it("ignores a grant that the message did not ask for, and states the lease that is held", () => {
+    const session = streaming("r", "s", "t");
+    session.want(1_000, "s", wants(100), "safe");
+    const [number, request] = message(session, 1_000);
+    assert.equal(sends(request), "1:s:2");
+    const granted = [0, 1, 7, 2 ** 32, 2 ** 53].map((index) => ({ index, given: given(90, 8 + index) }));
+    assert.deepEqual(session.streamAnswered(1_010, number, reply({ granted })), ["s"]);
+    assert.deepEqual([session.lease(1_010, "r")?.capacity, end(session, 1_010, "r")], [10, 60_000]);
+    assert.equal(session.lease(1_010, "s")?.capacity, 90);
+    assert.equal(sends(message(session, 5_100)[1]), "0:r:1 1+2");
+  });
+
+  it("releases the lease that a renewal got after its resource was closed", () => {
+    const session = streaming("r", "s");
+    const [number, request] = message(session, 5_000);
+    assert.equal(sends(request), "0+2");
+    session.release("s");
+    session.streamAnswered(5_010, number, reply({ granted: [{ index: 1, given: given(20, 9) }] }));
+    const { body } = poll(session, 5_010);
+    assert.ok("releases" in body && body.releases[0]?.token === 9n);
+  });
+
   it("does not count a renewal that is answered after the end of the lease", () => {
     const session = streaming("r");
     assert.deepEqual(session.streamAnswered(60_500, message(session, 58_000)[0], reply()), []);
