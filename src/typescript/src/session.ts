@@ -563,7 +563,7 @@ export class Session {
       return [];
     }
     this.failureCount = 0;
-    this.stream.succeeded();
+    this.stream.succeeded(open.target);
     open.next += 1;
     const answered: string[] = [];
     for (const { index, given } of reply.granted) {
@@ -643,7 +643,7 @@ export class Session {
     const inFlight = this.takeInFlight(number);
     if (inFlight === undefined) return false;
     this.retry(now, inFlight);
-    this.stream.refused(now);
+    this.stream.refused(now, this.route.target);
     return true;
   }
 
@@ -748,6 +748,8 @@ export class Session {
     if (master !== undefined && this.route.redirected(master)) {
       this.retry(now, inFlight);
     } else {
+      // It has answered on the stream, so it accepts streams.
+      this.stream.giveUp();
       // A node that is up and has no master will elect one soon.
       this.requestFailed(now, inFlight, master === undefined ? this.pace.masterlessMax : this.pace.backoffMax);
     }

@@ -188,6 +188,32 @@ describe("a stream of renewals", () => {
     assert.equal(message(session, Math.max(at, 600_005))[1].sequence, 1);
   });
 
+  it("is tried at once at a server other than the one that refused", () => {
+    const session = newSession("a:1");
+    for (const server of ["a:1", "b:1"]) session.offerStream(server, 1);
+    session.want(0, "r", wants(10), "safe");
+    assert.ok(session.streamRefused(5, message(session, 0)[0]));
+    assert.ok(session.redirected(10, poll(session, 5).number, "b:1"));
+    const [number, request] = message(session, 10);
+    assert.deepEqual([session.target, request.sequence], ["b:1", 1]);
+    assert.ok(session.redirected(20, number, "a:1"));
+    session.offerStream("a:1", 1);
+    const { number: asked, body } = poll(session, 20);
+    assert.ok("asks" in body, "another offer does not end the pause");
+    session.redirected(30, asked, "a:1");
+    assert.ok("asks" in poll(session, session.wake(30) ?? 0).body);
+  });
+
+  it("is tried again at a server that knew no master", () => {
+    const session = newSession("a:1");
+    session.offerStream("a:1", 1);
+    session.want(0, "r", wants(10), "safe");
+    const [number, before] = message(session, 0);
+    assert.ok(session.redirected(5, number, undefined));
+    const [, request] = message(session, session.wake(5) ?? 0);
+    assert.ok(request.stream > before.stream && request.sequence === 1);
+  });
+
   it("is replaced by requests if its first message is not answered, or for few resources", () => {
     const session = newSession("a:1");
     session.offerStream("a:1", 1);

@@ -14,7 +14,7 @@
 
 import type { Ask, Given } from "../session.js";
 
-/** How long no stream is opened after one could not be. Doubles while that goes on. */
+/** How long no stream to a server is opened after one could not be. Doubles while that goes on. */
 const PAUSE_FIRST = 10_000;
 const PAUSE_MAX = 600_000;
 /** A stream with more indexes of resources that are gone is replaced by another. */
@@ -68,24 +68,34 @@ export interface OpenStream {
   readonly ids: string[];
 }
 
+/** A server that accepts streams. */
+interface Offer {
+  /** The minimum number of resources to use a stream. */
+  resources: number;
+  /** No stream to this server is opened before. */
+  pausedUntil: number;
+  /** The last pause; 0 after an answer on a stream. */
+  pause: number;
+}
+
 /** Which servers accept streams, and the stream that is open. */
 export class RenewalStream {
   open: OpenStream | undefined;
-  /** The minimum number of resources to use a stream, by server. */
-  private readonly offers = new Map<string, number>();
+  private readonly offers = new Map<string, Offer>();
   private last = 0;
-  private pausedUntil = 0;
-  private pause = 0;
 
   offer(server: string, resources: number | undefined): void {
+    const known = this.offers.get(server);
     if (resources === undefined) this.offers.delete(server);
-    else if (this.offers.has(server) || this.offers.size < MAX_OFFERS) this.offers.set(server, resources);
+    else if (known !== undefined) known.resources = resources;
+    else if (this.offers.size < MAX_OFFERS) this.offers.set(server, { resources, pausedUntil: 0, pause: 0 });
   }
 
   /** Whether to ask on a stream. */
   isUsed(now: number, target: string, resources: number): boolean {
-    const from = this.offers.get(target);
-    return from !== undefined && resources >= from && (this.open !== undefined || this.pausedUntil <= now);
+    const offer = this.offers.get(target);
+    if (offer === undefined || resources < offer.resources) return false;
+    return this.open?.target === target || offer.pausedUntil <= now;
   }
 
   /** The open stream to this server, or another one. */
@@ -101,24 +111,27 @@ export class RenewalStream {
     this.open = undefined;
   }
 
-  /** Gives the stream up after a failure. If it was the first message, no other stream is opened for a while. */
+  /** Gives the stream up after a failure. If it was the first message, no other stream to its server is opened for a while. */
   fail(now: number): void {
-    if (this.open?.next === 1) this.pauseFor(now, PAUSE_FIRST);
+    if (this.open?.next === 1) this.pauseFor(now, this.open.target, PAUSE_FIRST);
     this.giveUp();
   }
 
-  /** The server, or a proxy before it, does not know streams. */
-  refused(now: number): void {
-    this.pauseFor(now, PAUSE_MAX);
+  /** A server, or a proxy before it, does not know streams. */
+  refused(now: number, server: string): void {
+    this.pauseFor(now, server, PAUSE_MAX);
   }
 
-  succeeded(): void {
-    this.pause = 0;
+  succeeded(server: string): void {
+    const offer = this.offers.get(server);
+    if (offer !== undefined) offer.pause = 0;
   }
 
-  private pauseFor(now: number, least: number): void {
-    this.pause = Math.min(Math.max(2 * this.pause, least), PAUSE_MAX);
-    this.pausedUntil = now + this.pause;
+  private pauseFor(now: number, server: string, least: number): void {
+    const offer = this.offers.get(server);
+    if (offer === undefined) return;
+    offer.pause = Math.min(Math.max(2 * offer.pause, least), PAUSE_MAX);
+    offer.pausedUntil = now + offer.pause;
   }
 }
 
