@@ -55,6 +55,8 @@ const FIRST_REQUEST_DELAY = 5;
 const CHECK_INTERVAL = 1_000;
 /** Peers change rarely, and a late update does no harm. */
 const REDISCOVERY_INTERVAL = 300_000;
+/** The pause after a request for peers that has failed. */
+const DISCOVERY_RETRY = 10_000;
 /** Minimum time between log lines about left-out resources: the server names them with every answer. */
 const LEFT_OUT_LOG_INTERVAL = 60_000;
 /** With fewer resources a request for all of them is short. */
@@ -198,8 +200,8 @@ export class Driver {
   /** The stream of renewals, with its number in the session. */
   private renewals: { readonly number: number; readonly exchange: Exchange<RenewRequest, RenewResponse> } | undefined;
   private cancelDiscovery: () => void = () => {};
-  /** The connection over which peers were last asked for, and when. */
-  private discovered: { connection: Connection; at: number } | undefined;
+  /** The connection over which peers were last asked for, and when to ask again. */
+  private discovered: { connection: Connection; again: number } | undefined;
   /** Usage that the last request reported, by resource. */
   private reportedUsage = new Map<string, Usage>();
   /** When to estimate all demands next. */
@@ -730,13 +732,22 @@ export class Driver {
   private discover(connection: Connection): void {
     const now = this.clock.now();
     const { discovered } = this;
-    if (discovered?.connection === connection && now - discovered.at < REDISCOVERY_INTERVAL) return;
+    if (discovered?.connection === connection && now < discovered.again) return;
     this.cancelDiscovery();
-    this.discovered = { connection, at: now };
+    const asked = { connection, again: now + REDISCOVERY_INTERVAL };
+    this.discovered = asked;
+    const failed = () => {
+      asked.again = this.clock.now() + DISCOVERY_RETRY;
+    };
     // An unanswered call would keep the process running.
-    const cancelTimer = this.clock.setTimer(now + this.settings.deadlineMs, () => this.cancelDiscovery());
-    const cancelCall = connection.call(DISCOVERY, {}, (answer) => {
+    const cancelTimer = this.clock.setTimer(now + this.settings.deadlineMs, () => {
+      this.cancelDiscovery();
+      failed();
+    });
+    const cancelCall = connection.call(DISCOVERY, {}, (answer, error) => {
       cancelTimer();
+      // A server that has no Discovery names no peers.
+      if (answer === undefined && error?.code !== status.UNIMPLEMENTED) failed();
       const peers = (answer?.endpoint ?? []).flatMap((peer) => parseAddress(peer) ?? []);
       if (peers.length > 0) this.session.learn(peers);
       if (answer === undefined) return;

@@ -60,6 +60,23 @@ describe("a redirect", () => {
   });
 });
 
+describe("a request for peers", () => {
+  it("is repeated soon after a failure", async (test) => {
+    const server = await Fake.start(test);
+    server.peers = () => undefined;
+    const client = new Client({ servers: server.address, deadlineMs: 300 });
+    const rate = client.rate("r", { wants: 1 });
+    await rate.ready();
+    const { driver } = client as unknown as { driver: { discovered: { again: number }; clock: { now(): number } } };
+    await eventually(() => driver.discovered.again - driver.clock.now() <= 10_000, "its failure");
+    driver.discovered.again = 0;
+    server.peers = () => ({ isMaster: true, endpoint: ["peer:1"] });
+    rate.setWants(10);
+    await eventually(() => client.health().endpoints.length === 2, "its answer");
+    await client.close();
+  });
+});
+
 describe("a closed client", () => {
   it("releases its leases although a refresh fails meanwhile", async (test) => {
     const server = await Fake.start(test);
