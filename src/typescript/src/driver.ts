@@ -357,6 +357,7 @@ export class Driver {
       for (const stop of stops) stop();
       keepAlive.letGo();
     }
+    if (only !== undefined && !this.closing && !this.isOpen(only)) throw new ClosedError();
     const without = missing().map((resource) => resource.id);
     if (without.length === 0) return;
     let why = `no request has failed, and ${this.session.target} has not answered within ${timeoutMs} ms`;

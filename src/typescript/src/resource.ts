@@ -83,8 +83,12 @@ export abstract class Resource {
     return !this.closed && this.driver.isOpen(this.opened);
   }
 
-  /** Waits for a lease. Rejects with `NotReadyError`, which says why there is none. */
+  /**
+   * Waits for a lease. Rejects with `NotReadyError`, which says why there is none, or with `ClosedError` if the handle or
+   * the resource is closed.
+   */
   ready(timeoutMs = 5_000): Promise<void> {
+    if (this.closed) return Promise.reject(new ClosedError());
     return this.driver.ready(this.opened, timeoutMs);
   }
 

@@ -92,6 +92,22 @@ describe("a closed client", () => {
 });
 
 describe("a closed handle", () => {
+  it("is not ready", async (test) => {
+    const server = await Fake.start(test);
+    server.answer = () => undefined;
+    const client = new Client(server.address);
+    const jobs = client.gauge("jobs", { wants: 10 });
+    const closed = assert.rejects(jobs.ready(60_000), ClosedError);
+    const other = client.rate("other", { wants: 10 });
+    const all = client.ready(60_000);
+    jobs.close();
+    await closed;
+    await assert.rejects(jobs.ready(60_000), ClosedError);
+    other.close();
+    await all;
+    client.abandon();
+  });
+
   it("keeps the lease of a gauge while its permits are in use", async (test) => {
     const server = await Fake.start(test);
     const client = new Client(server.address);
