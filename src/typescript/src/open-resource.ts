@@ -200,10 +200,12 @@ export class OpenResource {
   apply(usable: Usable, end: number, expired: (at: number) => void): void {
     const { semaphore } = this.limiter;
     // Time before now counts at the old capacity, until its expiry.
-    semaphore.now();
+    const now = semaphore.now();
     this.usable = usable;
+    this.setCapacity(now, usable.capacity, this.bufferMs());
     semaphore.expireAt(end, expired);
-    semaphore.change((_, now) => this.setCapacity(now, usable.capacity, this.bufferMs()));
+    // Admits callers, unless the new capacity has expired, too.
+    semaphore.change(() => {});
     for (const watcher of [...this.watchers]) watcher();
   }
 

@@ -8,6 +8,7 @@ import { ClosedError, TimeoutError } from "../src/index.js";
 import { Bucket } from "../src/limiter/bucket.js";
 import { PermitCount } from "../src/limiter/count.js";
 import { Semaphore } from "../src/limiter/semaphore.js";
+import { OpenResource } from "../src/open-resource.js";
 import { VirtualTime } from "./virtual-time.js";
 
 function rate(capacity: number, burst: ConstructorParameters<typeof Bucket>[0] = { permits: 1 }) {
@@ -16,6 +17,35 @@ function rate(capacity: number, burst: ConstructorParameters<typeof Bucket>[0] =
   semaphore.change((bucket, now) => bucket.set(now, capacity));
   return { time, semaphore };
 }
+
+describe("a capacity", () => {
+  it("that has expired before it is applied admits nobody", async () => {
+    for (const kind of ["rate", "gauge"] as const) {
+      const time = new VirtualTime();
+      const [wants, burst, maxDebt] = [1, { permits: 5 }, undefined];
+      const settings = { kind, mode: "safe", priority: 0, wants, burst, window: undefined, maxDebt } as const;
+      const resource = new OpenResource("r", settings, time, {});
+      const { semaphore } = resource.limiter;
+      const apply = (capacity: number, end: number) => {
+        resource.apply({ capacity, basis: "lease" }, end, (at) => resource.expire(at, 0));
+      };
+      apply(kind === "rate" ? 5 : 0, Number.POSITIVE_INFINITY);
+      await time.pass(1_000);
+      while (semaphore.tryAcquire(1) === undefined) {}
+      let admitted = 0;
+      const wait = semaphore.acquire(1).then(() => {
+        admitted += 1;
+      });
+      await time.pass(100);
+      apply(1_000, 1_050);
+      await time.pass(10);
+      assert.equal(admitted, 0, kind);
+      assert.equal(semaphore.meter.capacity, 0);
+      semaphore.close();
+      await assert.rejects(wait, ClosedError);
+    }
+  });
+});
 
 describe("a bucket", () => {
   it("begins empty and never lets more through than capacity and burst", () => {
