@@ -247,6 +247,20 @@ async function history(seed: number): Promise<void> {
 }
 
 describe("the limits of a client", () => {
+  it("refuses a waiting caller when one of its resources is closed", async (test) => {
+    const server = await Fake.start(test);
+    const client = new Client(server.address);
+    const [jobs, slots] = [client.gauge("jobs", { wants: 10 }), client.gauge("slots", { wants: 10 })];
+    await client.ready();
+    const held = await jobs.acquire(10);
+    const waiting = assert.rejects(client.limits(slots.of(10), jobs.of(1)).acquire(), ClosedError);
+    jobs.close();
+    await waiting;
+    (await slots.acquire(10, { timeoutMs: 1_000 })).release();
+    held.release();
+    await client.close();
+  });
+
   it("are taken together or not at all", async (test) => {
     const server = await Fake.start(test);
     const client = new Client(server.address);

@@ -141,7 +141,8 @@ class Ticket implements JointWaiter {
 
   advance(): JointWaiter[] {
     if (this.waiters === undefined) return [];
-    if (this.slots.some(({ semaphore }) => semaphore.isClosed)) this.end(() => this.reject(new ClosedError()));
+    // A semaphore has refused its waiters.
+    if (this.waiters.some(({ isQueued }) => !isQueued)) this.end(() => this.reject(new ClosedError()));
     else if (this.areReserved(this.waiters)) this.admit(this.waiters);
     return takeAdvanced(this.slots);
   }
