@@ -41,6 +41,21 @@ export class Cost {
     const { limiter } = this.opened;
     if (limiter.kind === "gauge" && this.n > 0) limiter.semaphore.change((count) => count.giveBack(this.n));
   }
+
+  /**
+   * Returns permits that were just taken and will not be used.
+   *
+   * @internal
+   */
+  undo(): void {
+    const { limiter } = this.opened;
+    if (limiter.kind === "rate") {
+      limiter.semaphore.refunded += this.n;
+      limiter.semaphore.change((bucket, now) => bucket.usePart(now, bucket.promise(this.n), 0));
+    } else {
+      this.giveBack();
+    }
+  }
 }
 
 /** A limit refuses a request for several. Nothing was taken from any of them. */
@@ -153,7 +168,7 @@ export class Limits {
       const amounts = await this.joint.acquire(options);
       if (this.isOpen) return amounts;
       amounts.giveBack();
-      for (const cost of this.costs) cost.giveBack();
+      for (const cost of this.costs) cost.undo();
       throw new ClosedError();
     } catch (error) {
       for (const { driver, opened } of this.costs) driver.letGo(opened);

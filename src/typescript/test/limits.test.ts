@@ -11,7 +11,7 @@ import { Joint } from "../src/limiter/joint.js";
 import { Semaphore } from "../src/limiter/semaphore.js";
 import { Fake } from "./fake.js";
 import { random } from "./random.js";
-import { Server, skip, template } from "./server.js";
+import { eventually, Server, skip, template } from "./server.js";
 import { VirtualTime } from "./virtual-time.js";
 
 type Limit = { kind: "rate"; semaphore: Semaphore<Bucket> } | { kind: "gauge"; semaphore: Semaphore<PermitCount> };
@@ -259,6 +259,19 @@ describe("the limits of a client", () => {
     (await slots.acquire(10, { timeoutMs: 1_000 })).release();
     held.release();
     await client.close();
+  });
+
+  it("gives permits of rates back if a client is closed before the caller has them", async (test) => {
+    const server = await Fake.start(test);
+    const [one, other] = [new Client(server.address), new Client(server.address)];
+    const [tokens, slots] = [one.rate("tokens", { wants: 10, burst: 5 }), other.gauge("slots", { wants: 10 })];
+    await Promise.all([one.ready(), other.ready()]);
+    await eventually(() => tokens.available === 5, "a full burst");
+    const late = assert.rejects(one.limits(tokens.of(5), slots.of(1)).acquire(), ClosedError);
+    const closed = other.close();
+    await late;
+    assert.equal(tokens.available, 5, "nothing was taken");
+    await Promise.all([closed, one.close()]);
   });
 
   it("are taken together or not at all", async (test) => {
