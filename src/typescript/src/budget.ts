@@ -60,10 +60,10 @@ export class Budget extends Resource {
 
   /**
    * Spends an amount that was used already. What the allowance does not cover is owed: the next allowances pay it before
-   * any caller can spend, also those of a later period.
+   * any caller can spend, also those of a later period. Throws `ClosedError` if the budget or the client is closed.
    */
   charge(amount: number): void {
-    this.spender.charge(checkAmount(amount));
+    if (!this.spender.charge(checkAmount(amount))) throw new ClosedError();
   }
 
   /** What was charged and is not covered by an allowance yet. Closing the last handle drops it. */
@@ -91,9 +91,10 @@ export class Budget extends Resource {
   private reservation(amount: number, era: number): BudgetReservation {
     const { driver, opened, spender } = this;
     return new BudgetReservation(amount, (used) => {
-      spender.settle(amount, used, era);
+      const isSettled = spender.settle(amount, used, era);
       // The last reservation of a closed budget releases its lease.
       driver.letGo(opened);
+      if (!isSettled) throw new ClosedError();
     });
   }
 
@@ -121,8 +122,8 @@ export class BudgetReservation {
   }
 
   /**
-   * Settles for `used`. Takes back what is left of the reservation, unless its period has ended. Usage beyond the
-   * reservation is charged, see `Budget.charge`. Only the first call counts.
+   * Settles for `used`. Takes back what is left of the reservation, unless its period has ended or the client was closed.
+   * Usage beyond the reservation is charged, see `Budget.charge`. Only the first call counts.
    */
   settle(used: number): void {
     const { end } = this;

@@ -140,12 +140,15 @@ export class Limits {
   /**
    * Charges each rate and budget for what was used already, see `Rate.charge` and `Budget.charge`: one number for each
    * limit. Those of gauges are ignored. Throws `DebtExceededError`, which names the first rate whose maximum debt is
-   * reached; the others were charged in full.
+   * reached; the others were charged in full. Throws `ClosedError` if a budget is closed and cannot be charged.
    */
   charge(...numbers: number[]): void {
     const charged = this.pairs(numbers);
-    for (const [{ opened }, n] of charged) if (opened.limiter.kind === "budget") opened.limiter.spender.charge(n);
+    const isClosed = ([{ opened }, n]: [Cost, number]) =>
+      opened.limiter.kind === "budget" && !opened.limiter.spender.charge(n);
+    const closed = charged.filter(isClosed);
     eachRate(charged, (rate, n) => rate.charge(n));
+    if (closed.length > 0) throw new ClosedError();
   }
 
   /**

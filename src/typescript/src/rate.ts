@@ -52,7 +52,8 @@ export class Rate extends Resource {
 
   /**
    * Charges `n` permits that were used already. Missing permits become debt, which is paid from the lease before
-   * anything else passes. Throws `DebtExceededError` if the maximum debt is reached; the part up to it was charged.
+   * anything else passes. Throws `DebtExceededError` if the maximum debt is reached; the part up to it was charged. The
+   * debt ends with the resource or the client.
    */
   charge(n: number): void {
     const charged = this.semaphore.charge((bucket, now) => bucket.charge(now, checkCount(n)));

@@ -309,6 +309,20 @@ describe("a client of a budget", () => {
     assert.deepEqual([server.released, server.spent], [["tokens"], [7]]);
   });
 
+  it("charges nothing after the close, and says so", async (test) => {
+    const server = await treasury(test);
+    const client = new Client(server.address);
+    const tokens = client.budget("tokens");
+    const [less, more] = [await tokens.reserve(3, { timeoutMs: 20_000 }), await tokens.reserve(4)];
+    const several = await client.limits(tokens.of(1)).reserve();
+    await client.close();
+    assert.throws(() => tokens.charge(1), ClosedError);
+    less.settle(1);
+    assert.throws(() => more.settle(5), ClosedError);
+    several.settle(0);
+    assert.deepEqual([tokens.spent, tokens.owed, server.spent], [8, 0, [8]], "it is the last report");
+  });
+
   it("keeps a budget open while reservations are not settled", async (test) => {
     const server = await treasury(test);
     const client = new Client(server.address);

@@ -104,17 +104,24 @@ export class Spender {
     if (this.book.isShort(now)) this.events.pressure?.();
   }
 
-  /** Of an amount that was spent in advance in an era, `used` was used. */
-  settle(reserved: number, used: number, era: number): void {
+  /**
+   * Of an amount that was spent in advance in an era, `used` was used. Returns false if more was used and cannot be
+   * charged, because the budget is closed: then its last report does not change any more.
+   */
+  settle(reserved: number, used: number, era: number): boolean {
+    if (this.closed) return used <= reserved;
     this.book.settle(this.time.now(), reserved, used, era);
     this.serve();
+    return true;
   }
 
-  /** Spends an amount that was used already. */
-  charge(amount: number): void {
+  /** Spends an amount that was used already. Returns false, and does nothing, if the budget is closed. */
+  charge(amount: number): boolean {
+    if (this.closed) return false;
     const now = this.time.now();
     this.book.charge(now, amount);
     if (this.book.isShort(now)) this.events.pressure?.();
+    return true;
   }
 
   /** What was charged and is not covered by an allowance yet. */
