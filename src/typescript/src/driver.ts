@@ -8,11 +8,11 @@ import { status } from "@grpc/grpc-js";
 import type { KeepAlive, SystemClock } from "./clock.js";
 import { messageOf } from "./credentials.js";
 import { parseAddress } from "./endpoint.js";
-import { ClosedError, NotReadyError, OpenError } from "./errors.js";
+import { ClosedError, MAX_NAMED, NotReadyError, named, OpenError } from "./errors.js";
 import { Hints } from "./hints.js";
 import type { Usage } from "./limiter/usage.js";
 import { OpenResource, type OpenSettings } from "./open-resource.js";
-import { Outage } from "./outage.js";
+import { Outage, Throttle } from "./outage.js";
 import {
   DiscoveryRequest,
   DiscoveryResponse,
@@ -36,6 +36,7 @@ import {
   renew,
   renewed,
 } from "./protocol/wire.js";
+import { quoted } from "./quoted.js";
 import type { Ask, Lease, Outgoing, Release, Session, StreamRequest, Usable } from "./session.js";
 import {
   type CallError,
@@ -57,14 +58,8 @@ const CHECK_INTERVAL = 1_000;
 const REDISCOVERY_INTERVAL = 300_000;
 /** The pause after a request for peers that has failed. */
 const DISCOVERY_RETRY = 10_000;
-/** Minimum time between log lines about left-out resources: the server names them with every answer. */
-const LEFT_OUT_LOG_INTERVAL = 60_000;
 /** With fewer resources a request for all of them is short. */
 const MIN_STREAMED = 100;
-/** Maximum number of resources named in a log line. */
-const MAX_NAMED = 5;
-/** Maximum length of a server's text in a log line. */
-const MAX_QUOTED = 100;
 
 /** Errors after which a connection should not be used again. */
 const BROKEN: ReadonlySet<status> = new Set([
@@ -209,7 +204,11 @@ export class Driver {
   private estimated = 0;
   /** Earlier estimates of single resources. */
   private readonly scheduledEstimates = new Map<string, number>();
-  private leftOutLogged: number | undefined;
+  private readonly leftOutLog = new Throttle();
+  private readonly malformedLog = new Throttle();
+  private readonly expiryLog = new Throttle();
+  /** The number of leases that have expired since this was last logged. */
+  private expired = 0;
   private cancelTimer: () => void = () => {};
   private stepScheduled = false;
   /** A step is in progress: what happens meanwhile is part of it. */
@@ -524,7 +523,7 @@ export class Driver {
     const sent = this.takeSent(number);
     if (sent === undefined) return;
     this.counters.requests += 1;
-    this.lastError = `${sent.server} refuses a stream of renewals: ${error.message}`;
+    this.lastError = quoted(`${sent.server} refuses a stream of renewals: ${error.message}`);
     this.settings.log("debug", this.lastError);
     this.session.streamRefused(this.clock.nowMs(), number);
     this.step();
@@ -595,7 +594,7 @@ export class Driver {
   private requestEnded(number: number, error: CallError | undefined): void {
     const sent = this.takeSent(number);
     if (sent === undefined) return;
-    const why = error === undefined ? `${sent.server}: no answer` : explain(sent.server, error);
+    const why = error === undefined ? `${sent.server}: no answer` : quoted(explain(sent.server, error));
     // grpc-js would wait before it connects again. A server that has refused a request is still connected.
     const isBroken = error === undefined || BROKEN.has(error.code);
     if (isBroken && sent.connection !== undefined && sent.connection === this.connection) this.dropConnection();
@@ -670,8 +669,8 @@ export class Driver {
     if (over !== undefined) this.settings.log("info", over);
     this.noteLeftOut(server, leftOut, answer);
     if (malformed.length > 0) {
-      this.lastError = `${server}: malformed lease for ${JSON.stringify(malformed.join(", "))}`;
-      this.settings.log("warn", this.lastError);
+      this.lastError = `${server}: malformed lease for ${named(malformed)}`;
+      if (this.malformedLog.passes(this.clock.now())) this.settings.log("warn", this.lastError);
     }
     const now = this.clock.nowMs();
     const taken = take(now);
@@ -705,6 +704,7 @@ export class Driver {
   }
 
   private applyPools(now: number, answered: readonly ResourceResponse[]): void {
+    const differing: OpenResource[] = [];
     for (const { resourceId, pool, priority } of answered) {
       const resource = this.opened.get(resourceId ?? "");
       if (resource === undefined) continue;
@@ -712,21 +712,21 @@ export class Driver {
       const effective = priority === undefined ? resource.effectivePriority : Number(priority);
       if (effective === resource.effectivePriority) continue;
       resource.effectivePriority = effective;
-      const claimed = resource.priority;
-      if (effective !== claimed) {
-        this.settings.log("info", `${resource.id}: the server counts priority ${effective}, ${claimed} was claimed`);
-      }
+      if (effective !== resource.priority) differing.push(resource);
     }
+    const [first] = differing;
+    if (first === undefined) return;
+    const priorities = `the server counts priority ${first.effectivePriority}, ${first.priority} was claimed`;
+    const more = differing.length === 1 ? "" : `, and another for ${differing.length - 1} resources more`;
+    this.settings.log("info", `${first.id}: ${priorities}${more}`);
   }
 
   private noteLeftOut(server: string, resources: number, answer: { readonly problem: readonly Problem[] }): void {
     const problem = answer.problem.find((one) => !isTransient(one));
     if (resources <= 0 || problem === undefined) return;
     this.counters.leftOut += resources;
-    const now = this.clock.now();
-    if (this.leftOutLogged !== undefined && now - this.leftOutLogged < LEFT_OUT_LOG_INTERVAL) return;
-    this.leftOutLogged = now;
-    this.settings.log("warn", `${server}: no lease for ${resources} resources: ${JSON.stringify(problem.message)}`);
+    if (!this.leftOutLog.passes(this.clock.now())) return;
+    this.settings.log("warn", `${server}: no lease for ${resources} resources: ${quoted(problem.message ?? "")}`);
   }
 
   /** Asks a new master for its peers and whether it accepts streams of renewals, and again now and then. */
@@ -770,12 +770,15 @@ export class Driver {
 
   private applyChanges(now: number): void {
     let hasChanges = false;
+    const expired: string[] = [];
     this.session.changes(now, (id, usable) => {
       const resource = this.opened.get(id);
       if (resource === undefined) return;
       hasChanges = true;
+      if (resource.usable.basis === "lease" && usable.basis === "fallback") expired.push(id);
       this.applyChange(now, resource, usable);
     });
+    if (expired.length > 0) this.noteExpired(expired);
     if (hasChanges) for (const watcher of [...this.watchers]) watcher();
   }
 
@@ -790,11 +793,16 @@ export class Driver {
     if (!leaseRises) this.recordLease(resource.id, leased(usable));
     // With more capacity, more may be wanted.
     if (usable.capacity > before.capacity && resource.isUnderPressure(now)) this.notePressure();
-    if (before.basis === "lease" && usable.basis === "fallback") {
-      this.counters.leasesEnded += 1;
-      const { capacity } = usable;
-      this.settings.log("warn", `${resource.id}: the lease has ended and could not be renewed; usable: ${capacity}`);
-    }
+  }
+
+  /** Logs leases that have expired without a refresh. There may be very many, so the log gets a line per minute. */
+  private noteExpired(expired: readonly string[]): void {
+    this.counters.leasesEnded += expired.length;
+    this.expired += expired.length;
+    if (!this.expiryLog.passes(this.clock.now())) return;
+    const leases = this.expired;
+    this.expired = 0;
+    this.settings.log("warn", `${leases} leases have ended and could not be renewed, lately of ${named(expired)}`);
   }
 
   private recordLease(resource: string, capacity: number): void {
@@ -864,9 +872,4 @@ export class Driver {
     }
     return [...due].flatMap((id) => this.opened.get(id) ?? []);
   }
-}
-
-/** Text of a server as it is logged: escaped, and not too long. */
-function quoted(text: string): string {
-  return JSON.stringify(text.slice(0, MAX_QUOTED));
 }

@@ -1,5 +1,7 @@
 /** Errors of the client. An unreachable server is not among them: the client retries, and `health()` shows it. */
 
+import { quoted } from "./quoted.js";
+
 /** Base class of all errors of this package. */
 export class LeasewayError extends Error {
   override name = "LeasewayError";
@@ -60,11 +62,12 @@ export class DebtExceededError extends LeasewayError {
   }
 }
 
-/** Maximum number of resources named in an error. */
-const MAX_NAMED = 5;
+/** Maximum number of resources named in a message. */
+export const MAX_NAMED = 5;
 
-function named(resources: readonly string[]): string {
-  const names = resources.slice(0, MAX_NAMED).map((id) => `\`${id}\``);
+/** The first of these resources, and the number of the others. */
+export function named(resources: readonly string[]): string {
+  const names = resources.slice(0, MAX_NAMED).map((id) => `\`${quoted(id)}\``);
   const more = resources.length - names.length;
   return more > 0 ? `${names.join(", ")} and ${more} more` : names.join(", ");
 }

@@ -5,6 +5,17 @@ const WARNING_INTERVAL_MS = 60_000;
 /** Maximum number of servers whose last error is remembered. */
 const MAX_SERVERS = 8;
 
+/** Lets one log message per minute pass, of those that every answer of a server can cause. */
+export class Throttle {
+  private last: number | undefined;
+
+  passes(now: number): boolean {
+    if (this.last !== undefined && now - this.last < WARNING_INTERVAL_MS) return false;
+    this.last = now;
+    return true;
+  }
+}
+
 /**
  * Log messages about outages: when several requests in a row have failed, once a minute while it lasts, and at its end.
  */

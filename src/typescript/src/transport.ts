@@ -44,7 +44,8 @@ const CHANNEL_OPTIONS = {
   "grpc.use_local_subchannel_pool": 1,
   "grpc.service_config_disable_resolution": 1,
   "grpc.enable_http_proxy": 0,
-  "grpc.max_receive_message_length": -1,
+  // Larger than any answer, or hint, of a server.
+  "grpc.max_receive_message_length": 16 * 1024 * 1024,
 };
 
 /** Makes connections: with or without TLS, with or without a token. */

@@ -60,6 +60,31 @@ describe("a redirect", () => {
   });
 });
 
+describe("a log", () => {
+  it("has bounded lines of what servers say, and few of them", async (test) => {
+    const server = await Fake.start(test);
+    server.refresh = 1n;
+    server.lengthMs = 400;
+    const lines: string[] = [];
+    const client = new Client({ servers: server.address, refreshMinMs: 100, log: (_, line) => lines.push(line) });
+    const text = `\u001b[31m\n${"long ".repeat(1_000)}`;
+    for (let n = 0; n < 50; n += 1) client.rate(`r${n}`, { wants: 1 });
+    await client.ready();
+    server.answer = (request) => {
+      const response = request.resource.map(() => ({ resourceId: text }));
+      return { response, problem: [{ reason: "busy", message: text }] };
+    };
+    await eventually(() => client.stats().leasesEnded >= 50 && server.asked > 4, "the end of the leases");
+    assert.match(client.health().lastError ?? "", /malformed lease for .* and 45 more$/);
+    server.answer = () => ({ response: [], problem: [{ reason: "busy", message: text }] });
+    await eventually(() => client.health().failures > 4, "failures");
+    await client.close();
+    assert.ok(lines.every((line) => line.length < 3_500 && !/\p{Cc}/u.test(line)));
+    const count = (part: string) => lines.filter((line) => line.includes(part)).length;
+    assert.deepEqual([count("malformed"), count("could not be renewed")], [1, 1]);
+  });
+});
+
 describe("a request for peers", () => {
   it("is repeated soon after a failure", async (test) => {
     const server = await Fake.start(test);
