@@ -7,6 +7,9 @@ import { type PoolState, type Usage, type UsageCounters, UsageTracker } from "./
 import { estimating, type Window, WindowDemand } from "./limiter/window.js";
 import type { Lease, Mode, Usable, Wants } from "./session.js";
 
+/** The bound of servers. */
+export const MAX_WANTS = 1e15;
+
 export type Kind = "rate" | "gauge" | "budget";
 
 /** What enforces the capacity. */
@@ -84,16 +87,16 @@ export class OpenResource {
     this.source = { fixed: wants };
   }
 
-  /** Estimates wants from now on. */
+  /** Estimates wants from now on, unless it does so already. */
   estimateWants(): void {
-    this.source = this.newEstimate();
+    if (!this.estimatesWants) this.source = this.newEstimate();
   }
 
   /** Replaces the window, if there is one, and forgets the demand observed with the old one. */
   setWindow(window: Window): void {
     if (this.window === undefined) return;
     this.window = new WindowDemand(window);
-    if (this.estimatesWants) this.estimateWants();
+    if (this.estimatesWants) this.source = this.newEstimate();
   }
 
   get estimatesWants(): boolean {
@@ -113,7 +116,9 @@ export class OpenResource {
     // Read the peak once, because reading resets it, and both wants and usage depend on it.
     const peak = limiter.kind === "gauge" ? limiter.semaphore.takePeak() : 0;
     const outstanding = limiter.kind === "gauge" ? limiter.semaphore.meter.outstanding() : 0;
-    const amount = "fixed" in this.source ? this.source.fixed : this.estimate(this.source.estimated, now, peak);
+    const wanted = "fixed" in this.source ? this.source.fixed : this.estimate(this.source.estimated, now, peak);
+    // A server refuses larger wants, and then nothing would be granted.
+    const amount = Math.min(wanted, MAX_WANTS);
     this.wanted = amount;
     return { amount, priority: this.priority, outstanding, usage: this.usage(now, peak) };
   }

@@ -3,11 +3,8 @@ import type { Driver } from "./driver.js";
 import { ClosedError, OpenError } from "./errors.js";
 import type { WaitOptions } from "./limiter/semaphore.js";
 import type { PoolState } from "./limiter/usage.js";
-import type { OpenResource } from "./open-resource.js";
+import { MAX_WANTS, type OpenResource } from "./open-resource.js";
 import type { Basis, Usable } from "./session.js";
-
-/** The bound of servers. */
-const MAX_WANTS = 1e15;
 
 /** Options of `use`. */
 export interface UseOptions extends WaitOptions {
@@ -104,7 +101,10 @@ export abstract class Resource {
     this.driver.demandChanged(this.opened);
   }
 
-  /** Estimates the wants from now on, from what passes the limiter and what waits there. */
+  /**
+   * Estimates the wants from now on, from what passes the limiter and what waits there. Fixed wants do not count any more.
+   * Wants that are estimated already do not change.
+   */
   estimateWants(): void {
     this.opened.estimateWants();
     this.driver.demandChanged(this.opened);
@@ -148,6 +148,6 @@ export function checkWants(wants: number): number {
 
 /** A number of permits: whole and not negative. */
 export function checkCount(n: number): number {
-  if (Number.isSafeInteger(n) && n >= 0) return n;
-  throw new RangeError(`invalid number of permits ${n}: expected a whole number from 0`);
+  if (Number.isInteger(n) && n >= 0 && n <= MAX_WANTS) return n;
+  throw new RangeError(`invalid number of permits ${n}: expected a whole number from 0 to ${MAX_WANTS}`);
 }

@@ -47,6 +47,37 @@ describe("a capacity", () => {
   });
 });
 
+describe("wants", () => {
+  const opened = (kind: "rate" | "gauge") => {
+    const time = new VirtualTime();
+    const [wants, window, maxDebt] = [undefined, undefined, undefined];
+    const settings = { kind, mode: "safe", priority: 0, wants, burst: "smooth", window, maxDebt } as const;
+    return new OpenResource("r", settings, time, {});
+  };
+
+  it("that are estimated stay if they are to be estimated", () => {
+    const gauge = opened("gauge");
+    gauge.apply({ capacity: 10, basis: "lease" }, Number.POSITIVE_INFINITY, () => {});
+    assert.equal(gauge.limiter.semaphore.tryAcquire(7), undefined);
+    assert.equal(gauge.wants(0).amount, 7);
+    if (gauge.limiter.kind === "gauge") gauge.limiter.semaphore.change((count) => count.giveBack(7));
+    assert.equal(gauge.wants(1_000).amount, 7, "the peak since then");
+    gauge.estimateWants();
+    assert.equal(gauge.wants(2_000).amount, 7, "it is remembered");
+    gauge.setFixedWants(3);
+    gauge.estimateWants();
+    assert.equal(gauge.wants(3_000).amount, 0);
+  });
+
+  it("are not more than servers accept", () => {
+    const rate = opened("rate");
+    for (let n = 0; n < 3; n += 1) rate.limiter.semaphore.acquire(1e15).catch(() => {});
+    rate.wants(1);
+    assert.equal(rate.wants(1_000).amount, 1e15);
+    rate.close();
+  });
+});
+
 describe("a bucket", () => {
   it("begins empty and never lets more through than capacity and burst", () => {
     const bucket = new Bucket({ permits: 5 }, 0);
