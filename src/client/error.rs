@@ -127,7 +127,7 @@ pub enum BadId {
 /// Servers reject longer ids.
 const MAX_ID_BYTES: usize = 256;
 /// Servers reject larger wants.
-const MAX_WANTS: f64 = 1e15;
+pub(crate) const MAX_WANTS: f64 = 1e15;
 
 pub(crate) fn check_id(id: &str) -> Result<(), BadId> {
     match id.len() {

@@ -12,6 +12,7 @@ use leaseway_core::types::{Amount, Millis};
 use tokio::sync::watch;
 
 use crate::{
+    error::MAX_WANTS,
     handles::spender::Spender,
     limiter::{
         Burst, GaugeLimiter, RateLimiter, Window, WindowDemand, WindowSample,
@@ -213,7 +214,7 @@ impl OpenResource {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let amount = match &mut *source {
             WantsSource::Fixed(amount) => *amount,
-            WantsSource::Estimated(demand) => self.estimate(demand, now, peak),
+            WantsSource::Estimated(demand) => self.estimate(demand, now, peak).min(MAX_WANTS),
         };
         drop(source);
         let tail = self.sliding_window().unwrap_or_default();

@@ -111,6 +111,16 @@ async fn wants_that_are_estimated_stay_if_they_are_to_be_estimated() {
     assert_eq!(opened.wants(Millis(3_000)).amount, 0.0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn wants_are_not_more_than_servers_accept() {
+    let rate = RateLimiter::new(Burst::default());
+    rate.set_max_debt(u64::MAX);
+    let opened = opened(Limiter::Rate(rate.clone()), None);
+    opened.wants(Millis(0));
+    rate.charge(100_000_000_000_000_000).expect("below the maximum debt");
+    assert_eq!(opened.wants(Millis(1_000)).amount, MAX_WANTS);
+}
+
 fn granted(opened: &OpenResource, now: u64) {
     let capacity = Capacity::of(opened.wants(Millis(now)).amount);
     opened.apply(Usable { capacity, basis: Basis::Lease });
