@@ -182,7 +182,10 @@ export class Client {
     });
   }
 
-  /** Opens a resource as a rate, in permits per second. Throws `OpenError` if it is open as a gauge. */
+  /**
+   * Opens a resource as a rate, in permits per second. All handles of a resource share its options. Throws `OpenError` if
+   * it is open as a gauge, or with other options than these.
+   */
   rate(id: string, options: RateOptions = {}): Rate {
     let burst: Burst = "smooth";
     if (options.windowMs !== undefined) burst = { windowMs: checkOpenNumber(options.windowMs, "windowMs") };
@@ -192,7 +195,10 @@ export class Client {
     return new Rate(this.driver, this.open(id, settings));
   }
 
-  /** Opens a resource as a gauge: permits in use at the same time. Throws `OpenError` if it is open as a rate. */
+  /**
+   * Opens a resource as a gauge: permits in use at the same time. Throws `OpenError` if it is open as a rate, or with other
+   * options than these.
+   */
   gauge(id: string, options: GaugeOptions = {}): Gauge {
     return new Gauge(this.driver, this.open(id, this.openSettings("gauge", options)));
   }
@@ -280,7 +286,7 @@ export class Client {
     return this.driver.open(checkId(id, "the resource's id", OpenError), settings);
   }
 
-  private openSettings(kind: Kind, options: GaugeOptions): OpenSettings {
+  private openSettings(kind: Kind, options: RateOptions): OpenSettings {
     const { wants, priority = 0, mode = this.mode } = options;
     if (!Number.isSafeInteger(priority)) throw new OpenError(`invalid priority ${priority}: expected a whole number`);
     return {
@@ -291,6 +297,7 @@ export class Client {
       burst: "smooth",
       window: undefined,
       maxDebt: undefined,
+      set: { ...options },
     };
   }
 }

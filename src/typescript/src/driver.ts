@@ -237,6 +237,11 @@ export class Driver {
           `resource \`${id}\` is open already, as a ${kind}; the same resource cannot be a ${settings.kind} as well`,
         );
       }
+      const other = known.conflict(settings.set);
+      if (other !== undefined) {
+        const hint = "use the same value in each place that opens it, or leave it out";
+        throw new OpenError(`resource \`${id}\` is open already, with another \`${other}\`: ${hint}`);
+      }
       known.handles += 1;
       return known;
     }

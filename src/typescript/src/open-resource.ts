@@ -19,6 +19,17 @@ export type Limiter =
   /** The semaphore only notices the expiry of the lease. Nobody takes its permits. */
   | { readonly kind: "budget"; readonly semaphore: Semaphore<PermitCount>; readonly spender: Spender };
 
+/** The settings that all handles of a resource share, as far as they were set. */
+export interface SharedSettings {
+  readonly wants?: number | undefined;
+  readonly priority?: number | undefined;
+  readonly mode?: Mode | undefined;
+  readonly burst?: number | undefined;
+  readonly windowMs?: number | undefined;
+  readonly window?: Window | undefined;
+  readonly maxDebt?: number | undefined;
+}
+
 /** Settings of an open resource. */
 export interface OpenSettings {
   readonly kind: Kind;
@@ -30,6 +41,8 @@ export interface OpenSettings {
   readonly burst: Burst;
   readonly window: Window | undefined;
   readonly maxDebt: number | undefined;
+  /** As they were set. */
+  readonly set: SharedSettings;
 }
 
 /** Where wants come from: set by the user, or estimated from the permits that callers take or wait for. */
@@ -56,7 +69,7 @@ export class OpenResource {
 
   constructor(
     readonly id: string,
-    settings: OpenSettings,
+    private readonly settings: OpenSettings,
     time: Time,
     events: SemaphoreEvents,
   ) {
@@ -76,6 +89,23 @@ export class OpenResource {
       this.limiter = { kind: "gauge", semaphore: new Semaphore(new PermitCount(), time, events) };
     }
     this.source = settings.wants === undefined ? this.newEstimate() : { fixed: settings.wants };
+  }
+
+  /** The name of a setting that another handle sets to another value than the first one. */
+  conflict(set: SharedSettings): keyof SharedSettings | undefined {
+    const { mode, priority, set: first } = this.settings;
+    const window = this.window?.window;
+    const isOther: Record<keyof SharedSettings, boolean> = {
+      wants: set.wants !== first.wants,
+      priority: set.priority !== priority,
+      mode: set.mode !== mode,
+      burst: set.burst !== first.burst,
+      windowMs: set.windowMs !== first.windowMs,
+      window: set.window?.lengthMs !== window?.lengthMs || set.window?.rate !== window?.rate,
+      maxDebt: set.maxDebt !== first.maxDebt,
+    };
+    const names = Object.keys(isOther) as (keyof SharedSettings)[];
+    return names.find((name) => set[name] !== undefined && isOther[name]);
   }
 
   private newEstimate(): WantsSource {

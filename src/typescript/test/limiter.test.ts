@@ -23,7 +23,7 @@ describe("a capacity", () => {
     for (const kind of ["rate", "gauge"] as const) {
       const time = new VirtualTime();
       const [wants, burst, maxDebt] = [1, { permits: 5 }, undefined];
-      const settings = { kind, mode: "safe", priority: 0, wants, burst, window: undefined, maxDebt } as const;
+      const settings = { kind, mode: "safe", priority: 0, wants, burst, window: undefined, maxDebt, set: {} } as const;
       const resource = new OpenResource("r", settings, time, {});
       const { semaphore } = resource.limiter;
       const apply = (capacity: number, end: number) => {
@@ -51,7 +51,7 @@ describe("wants", () => {
   const opened = (kind: "rate" | "gauge") => {
     const time = new VirtualTime();
     const [wants, window, maxDebt] = [undefined, undefined, undefined];
-    const settings = { kind, mode: "safe", priority: 0, wants, burst: "smooth", window, maxDebt } as const;
+    const settings = { kind, mode: "safe", priority: 0, wants, burst: "smooth", window, maxDebt, set: {} } as const;
     return new OpenResource("r", settings, time, {});
   };
 

@@ -38,6 +38,24 @@ describe("the environment", () => {
   });
 });
 
+describe("another handle of a resource", () => {
+  it("has the same options", () => {
+    const client = new Client("192.0.2.1:1");
+    const window = { lengthMs: 60_000, rate: 5 };
+    const first = client.rate("r", { wants: 1, priority: 2, burst: 3, window });
+    const others = [{ wants: 2 }, { priority: 0 }, { mode: "optimistic" }, { burst: 4 }, { windowMs: 1 }] as const;
+    for (const other of [...others, { window: { lengthMs: 1_000, rate: 5 } }, { maxDebt: 7 }]) {
+      const [name] = Object.keys(other);
+      assert.throws(() => client.rate("r", other), { name: "OpenError", message: new RegExp(`another \`${name}\``) });
+    }
+    first.setWants(5);
+    const same = client.rate("r", { wants: 1, priority: 2, mode: "safe", burst: 3, window: { ...window } });
+    for (const handle of [first, same, client.rate("r")]) handle.close();
+    client.rate("r", { wants: 2 });
+    client.abandon();
+  });
+});
+
 describe("a token", () => {
   it("is sent in the clear to other machines only if that is allowed", async () => {
     const servers = "192.0.2.1:1";
