@@ -147,10 +147,12 @@ export class Client {
       resourcesPerRequest: RESOURCES_PER_REQUEST,
       random: given.seed === undefined ? Math.random : seeded(given.seed),
     });
+    const transport = new Transport(given, overTls(endpoints, selectsTls(given)));
+    for (const { address } of endpoints) transport.checkToken(address);
     this.driver = new Driver({
       id: this.id,
       session,
-      transport: new Transport(given, overTls(endpoints, selectsTls(given))),
+      transport,
       clock: new SystemClock(),
       keepAlive: this.keepAlive,
       deadlineMs,

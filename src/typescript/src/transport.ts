@@ -11,6 +11,7 @@ import {
 
 import { channelCredentials, type SecurityOptions, Token } from "./credentials.js";
 import { isLoopback } from "./endpoint.js";
+import { BuildError } from "./errors.js";
 import { decode, encode, type Message } from "./protocol/codec.js";
 
 /** A call that has failed. */
@@ -61,12 +62,17 @@ export class Transport {
     channelCredentials(security, overTls);
   }
 
-  /** A connection to `address`. It connects when it is first used. */
-  connect(address: string): Connection {
+  /** Throws `BuildError` if the token would be sent to `address` without TLS. */
+  checkToken(address: string): void {
     const isClear = !this.overTls && !isLoopback(address);
     if (this.token !== undefined && isClear && this.security.allowClearToken !== true) {
-      throw new Error(`refusing to send the token to ${address} without TLS: use TLS, or set allowClearToken`);
+      throw new BuildError(`refusing to send the token to ${address} without TLS: use TLS, or set allowClearToken`);
     }
+  }
+
+  /** A connection to `address`. It connects when it is first used. */
+  connect(address: string): Connection {
+    this.checkToken(address);
     const { tlsServerName } = this.security;
     const names = tlsServerName === undefined ? {} : { "grpc.ssl_target_name_override": tlsServerName };
     const credentials = channelCredentials(this.security, this.overTls);

@@ -5,6 +5,7 @@ import { describe, it, type TestContext } from "node:test";
 
 import { SystemClock } from "../src/clock.js";
 import { BuildError, Client, type ClientOptions } from "../src/index.js";
+import { Fake } from "./fake.js";
 import { eventually, scratch } from "./server.js";
 
 describe("the environment", () => {
@@ -57,12 +58,16 @@ describe("another handle of a resource", () => {
 });
 
 describe("a token", () => {
-  it("is sent in the clear to other machines only if that is allowed", async () => {
-    const servers = "192.0.2.1:1";
+  it("is sent in the clear to other machines only if that is allowed", async (test) => {
+    const elsewhere = "192.0.2.1:1";
+    const isRefused = { name: "BuildError", message: /refusing to send the token to 192\.0\.2\.1:1/ };
+    assert.throws(() => new Client({ servers: ["127.0.0.1:1", elsewhere], token: "secret" }), isRefused);
+    const server = await Fake.start(test);
+    server.answer = () => ({ response: [], mastership: { masterAddress: elsewhere }, problem: [] });
     for (const allowClearToken of [false, true]) {
-      const client = new Client({ servers, token: "secret", allowClearToken, deadlineMs: 200 });
+      const client = new Client({ servers: server.address, token: "secret", allowClearToken, deadlineMs: 200 });
       client.rate("r", { wants: 1 });
-      await eventually(() => client.health().lastError !== undefined, "an error");
+      await eventually(() => /^192\.0\.2\.1:1/.test(client.health().lastError ?? ""), "an error");
       assert.equal(/refusing to send the token/.test(client.health().lastError ?? ""), !allowClearToken);
       client.abandon();
     }
