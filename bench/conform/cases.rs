@@ -113,6 +113,7 @@ pub(super) const CASES: &[Case] = &[
     case!(71, limits::a_refusal_keeps_no_amount_and_an_amount_no_permit),
     case!(72, limits::a_wait_that_ends_gives_the_amount_back),
     case!(73, limits::budgets_in_opposite_orders_do_not_block_each_other),
+    case!(74, streams::a_grant_that_was_not_asked_for_is_ignored),
 ];
 
 /// Starts programs and servers.

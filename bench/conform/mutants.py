@@ -99,6 +99,7 @@ MUTANTS = [
     (71, LIMITS, "amounts.give_back_and_want();", "drop(self.budgets.keep(amounts));"),
     (72, BUDGETS, "for_each(|(_, reservation)| _ = reservation.settle_amount(Amount::ZERO))", "for_each(drop)"),
     (73, BUDGETS, "taken.give_back_and_want();\n            consume", "std::mem::forget(taken);\n            consume"),
+    (74, STREAM, "if !self.is_asked_by(&in_flight, id) {", "if false {"),
 ]
 
 

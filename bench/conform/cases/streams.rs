@@ -141,6 +141,32 @@ pub(super) async fn a_renewal_covers_only_what_is_held(kit: Kit) -> Outcome {
     server.check_streams()
 }
 
+pub(super) async fn a_grant_that_was_not_asked_for_is_ignored(kit: Kit) -> Outcome {
+    // The refreshes are so far apart that changed wants are sent alone.
+    let grant = lasting().refresh(3);
+    let (server, mut client) = kit.streamed(grant).await?;
+    let concerns = |message: &Message| message.stated(RESOURCE).is_some() || message.renews(RESOURCE);
+    server.renew(Renewal::altered(grant, move |message, mut answer| {
+        if !concerns(message) {
+            message.grant(&mut answer, RESOURCE, &Grant::of(90.0), 1_000_000);
+        }
+        answer
+    }));
+    renewing(&server, Instant::now()).await?;
+    let since = Instant::now();
+    client.expect_ok(&format!("wants {OTHER} 50")).await?;
+    message_since(&server, since, "a message with the changed wants alone", |message| {
+        message.stated(OTHER).is_some() && !concerns(message)
+    })
+    .await?;
+    keeps(&mut client, 40.0, Duration::from_secs(1)).await?;
+    server.renew(Renewal::Grant(grant));
+    message_since(&server, Instant::now(), "a refresh", concerns).await?;
+    // Longer than the lease.
+    keeps(&mut client, 40.0, Duration::from_secs(9)).await?;
+    server.check_streams()
+}
+
 pub(super) async fn a_resource_that_was_left_out_is_stated_again(kit: Kit) -> Outcome {
     let (server, mut client) = kit.streamed(lasting()).await?;
     let since = Instant::now();
