@@ -117,8 +117,12 @@ async fn wants_are_not_more_than_servers_accept() {
     rate.set_max_debt(u64::MAX);
     let opened = opened(Limiter::Rate(rate.clone()), None);
     opened.wants(Millis(0));
-    rate.charge(100_000_000_000_000_000).expect("below the maximum debt");
+    let uncharged = rate.charge(u64::MAX).expect_err("no debt is that large").uncharged;
+    assert!(uncharged < u64::MAX - 100_000_000_000_000);
+    let waiting = tokio::spawn(async move { rate.wait_many(u32::MAX).await });
+    tokio::task::yield_now().await;
     assert_eq!(opened.wants(Millis(1_000)).amount, MAX_WANTS);
+    waiting.abort();
 }
 
 fn granted(opened: &OpenResource, now: u64) {
