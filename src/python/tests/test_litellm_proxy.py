@@ -232,8 +232,8 @@ def test_a_killed_proxy_costs_at_most_its_slice(setup):
         eventually(lambda: len(setup.billed("killed")) == calls)
     finally:
         victim.kill()
-    # A slice of one dollar, the call under way at the last report, and the rest that covers no call.
-    least = AMOUNT - 1 - 2 * MOST
+    # A slice of one dollar, the call under way at the last report, and the rest of each worker that covers no call.
+    least = AMOUNT - 1 - 4 * MOST
     assert least <= spend(setup, setup.proxies, "killed", least) <= AMOUNT
 
 

@@ -73,7 +73,7 @@ fn invalid_scenarios_are_refused() {
         (
             "FAIR_SHARE",
             "PRIORITY_POOL\n  parameters: {max_capacity: 10}",
-            "`max_capacity` is 10, less than the capacity, 100",
+            "`max_capacity` is 10, less than the capacity of 100",
         ),
         (
             "nodes:",
