@@ -98,7 +98,7 @@ fn a_lone_servers_directory_is_refused_in_a_larger_cluster() {
     for flags in [&[][..], &["--bootstrap"]] {
         let error = refused(&peers, C, &ABC, flags);
         let alone = format!("--peers {}", peers.named(C, &[C]));
-        for part in [data.to_str().unwrap(), "only c", "a, b", "empty", &alone, "leaseway peers add"] {
+        for part in [data.to_str().unwrap(), "whose only peer is c", "a, b", "empty", &alone, "leaseway peers add"] {
             assert!(error.contains(part), "`{part}` is not in: {error}");
         }
     }

@@ -181,7 +181,7 @@ fn capacity_becomes_free_at_the_predicted_time() {
     let mut ann = Asker::new(&doorman, "newcomer", "ann", 30.0);
     assert_eq!(ann.ask(), 0.0);
     let newcomer = told(&at, "newcomer", "ann");
-    says(&newcomer, "wants", &["others"], &["Another holder has 30 beyond what is due: greedy 30 (until "]);
+    says(&newcomer, "wants", &["others"], &["Another holder has 30 beyond what is due: greedy 30 (for "]);
 
     Asker::new(&doorman, "cut", "greedy", 90.0).ask();
     config.rewrite(&format!("resources:\n{}{}{}", fair("newcomer", 100.0), fair("cut", 40.0), fair("own", 100.0)));

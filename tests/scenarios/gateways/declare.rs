@@ -143,7 +143,7 @@ access:
     let page = eventually("the gateway says that it is refused", || {
         Some(denied.page("/readyz")).filter(|page| page.contains("cannot declare"))
     });
-    let says = "`cart` may not declare templates for `shop/user=*`: no rule allows it";
+    let says = "`cart` may not declare templates for `shop/user=*`: no rule allows this";
     assert!(page.contains(says) && denied.log().contains(says), "{page}");
     assert!(!has(&denied, "leaseway_rls_declarations_total{outcome=\"failed\"} 0"), "{}", denied.metrics());
     assert_eq!(count(&denied, "shop", &user("ann")), 0);
