@@ -192,13 +192,13 @@ fn an_impossible_override_of_a_group_is_refused_with_its_field() {
     for (arguments, says) in [
         (
             &["api1", "--group", "prod", "--maximum", "10"][..],
-            "maximum: is 10, less than the minimum of prod in `api1`, 40",
+            "maximum: is 10, less than the minimum of prod in `api1` (40)",
         ),
         (
             &["api*", "--group", "prod", "--maximum", "10"],
-            "maximum: is 10, less than the minimum of prod in `api1`, 40",
+            "maximum: is 10, less than the minimum of prod in `api1` (40)",
         ),
-        (&["api1", "--group", "a", "--minimum", "101"], "minimum: is 101, more than the capacity in `api1`, 100"),
+        (&["api1", "--group", "a", "--minimum", "101"], "minimum: is 101, more than the capacity in `api1` (100)"),
         (&["api1", "--group", "a", "--minimum", "61"], "minimum: raises the sum of the minimums in `api1` to 101"),
         (&["api1", "--group", "a", "--minimum", "5", "--maximum", "4"], "minimum: is 5, more than its `maximum`"),
         (&["api1", "--group", "a/b", "--maximum", "4"], "group: has 2 parts, but the groups of `api1` have only 1"),
