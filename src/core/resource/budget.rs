@@ -290,7 +290,7 @@ impl Resource {
         let is_own = is_newer || leases.claimed() == Amount::ZERO;
         let mut consumed = if is_own { spent.amount } else { held };
         if planted::is(Fault::ReturnCountsTwice) {
-            consumed = consumed.saturating_sub(held.saturating_sub(consumed));
+            consumed = spent.amount.saturating_sub(held.saturating_sub(spent.amount));
         }
         self.finish_usage(slot, Some(spent.amount.min(held)), Amount::ZERO, now);
         self.drop_record(slot);
