@@ -342,12 +342,12 @@ impl Resource {
 }
 
 /// The allowance of a holder that has spent so much and may spend `slice` of the amount that is `left`. Rounded up if
-/// something is left, or it would not cover a call that needs all of the slice.
+/// something is left, or it would not cover a call that needs all of the slice. Never less than what is spent.
 fn slice_beyond(spent: Amount, slice: Amount, left: Sum) -> Amount {
     let (mut due, mut most) = (Sum::from(spent), Sum::from(spent));
     due += slice;
     most += left;
-    due.ceil().min(most.floor())
+    due.ceil().min(most.floor()).max(spent)
 }
 
 /// The id of the record of a holder. An incarnation of a child node is its instance.
